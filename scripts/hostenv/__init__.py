@@ -1,0 +1,1 @@
+"""hostenv: reproducible, provable Python environments on GPU hosts."""

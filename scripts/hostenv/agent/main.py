@@ -1,0 +1,62 @@
+"""The agent's entry: owns its process group and answers the controller's requests one after another."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import Any, Callable, Dict
+
+from hostenv.agent.wire import AgentError, Wire
+
+OPERATIONS: Dict[str, str] = {
+    "echo": "hostenv.agent.main:echo",
+}
+"""Operation name → ``module:function``. A function takes the wire and the request's arguments by keyword
+and returns what JSON can hold."""
+
+
+def echo(wire: Wire, value: Any = None) -> Any:
+    """Return ``value``: what a connection test asks for."""
+    del wire
+    return value
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """Return the function of an operation, importing its module on first use."""
+    if name not in OPERATIONS:
+        message = "the agent knows no operation {!r}".format(name)
+        raise AgentError(message)
+    module, _, function = OPERATIONS[name].partition(":")
+    return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]
+
+
+def answer(wire: Wire, request: Dict[str, Any]) -> Dict[str, Any]:
+    """Run one request; every failure becomes an answer, so that the controller never waits in vain."""
+    try:
+        return {"result": resolve(request["op"])(wire, **request.get("args", {}))}
+    except AgentError as error:
+        told = {"outcome": error.outcome, "message": error.message, "hint": error.hint}
+    except OSError as error:
+        told = {"outcome": "failed", "message": str(error), "hint": None}
+    except Exception:  # noqa: BLE001  the far end of a bug: its traceback is shown at the controller
+        told = {"outcome": "bug", "message": traceback.format_exc(), "hint": None}
+    return {"error": told}
+
+
+def main() -> None:
+    """Serve requests on standard input and output until the controller goes away."""
+    if os.getpgrp() != os.getpid():
+        os.setpgid(0, 0)
+    sink = os.dup(1)
+    os.dup2(2, 1)  # whatever prints must not enter the protocol
+    source = os.dup(0)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.setrecursionlimit(10_000)
+    wire = Wire(source, sink)
+    wire.start()
+    for request in wire.requests():
+        wire.reply(answer(wire, request))

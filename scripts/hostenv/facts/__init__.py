@@ -1,0 +1,1 @@
+"""What was read on a host, as typed values."""

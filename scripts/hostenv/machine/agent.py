@@ -1,0 +1,202 @@
+"""Starting the agent on a host, and calling its operations."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import pathlib
+import threading
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+from hostenv.agent import wire
+from hostenv.errors import HostenvError, HostError, Outcome, RefusedError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from hostenv.machine.channel import Channel, Transport
+
+HEARTBEAT_INTERVAL = 10.0
+"""Seconds between two signs of life; the agent ends its group after :data:`hostenv.agent.wire.SILENCE`."""
+
+NOISE = 64 << 10
+"""Bytes that a login's rc files may print before the agent speaks."""
+
+_ERRORS: Mapping[str, type[HostenvError]] = {
+    Outcome.REFUSED: RefusedError,
+    Outcome.FAILED: HostError,
+}
+
+# Reads the length-prefixed archive into a memory file and imports the agent from there: no file is left.
+_BOOTSTRAP = (
+    "import os,sys\n"
+    "if sys.version_info<(3,8):sys.exit('python3 here is '+sys.version.split()[0]+', too old')\n"
+    "n=int(os.read(0,20));f=os.memfd_create('hostenv')\n"
+    "while n:\n"
+    " b=os.read(0,min(n,65536))\n"
+    " if not b:sys.exit(1)\n"
+    " os.write(f,b);n-=len(b)\n"
+    "sys.path.insert(0,'/proc/self/fd/%d'%f)\n"
+    "from hostenv.agent.main import main\n"
+    "main()\n"
+)
+
+
+@functools.cache
+def archive() -> bytes:
+    """Return the agent's modules as a zip file, the same bytes every time."""
+    package = pathlib.Path(wire.__file__).parent
+    sources = {"hostenv/__init__.py": b""}
+    sources |= {f"hostenv/agent/{path.name}": path.read_bytes() for path in sorted(package.glob("*.py"))}
+    sources |= {
+        f"hostenv/agent/data/{path.name}": path.read_bytes() for path in sorted(package.glob("data/*"))
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as packed:
+        for name, source in sources.items():
+            packed.writestr(zipfile.ZipInfo(name), source, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
+def argv(python: str, prefix: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the command that starts the agent with the interpreter ``python``.
+
+    ``-I``: a ``struct.py`` in the login folder must not run; ``-S``: nor a site's ``.pth``; ``-B``: no
+    bytecode is left. ``prefix`` is a command that runs another with more rights (``sudo -n --``).
+    """
+    return (*prefix, python, "-I", "-S", "-B", "-c", _BOOTSTRAP)
+
+
+class Agent:
+    """A running agent. Not thread safe: one request at a time, as the agent works."""
+
+    def __init__(self, channel: Channel, host: str) -> None:
+        self._channel = channel
+        self._host = host
+        self._buffer = bytearray()
+        self._sending = threading.Lock()
+        self._closing = threading.Event()
+        self._heart = threading.Thread(target=self._beat, name=f"heartbeat {host}", daemon=True)
+
+    def start(self) -> None:
+        """Send the agent's code and wait for its greeting.
+
+        Raises :class:`UnreachableError` when the far side ends or prints something else instead.
+        """
+        code = archive()
+        self._channel.send(b"%020d" % len(code) + code)
+        while wire.MARKER not in self._buffer:
+            piece = self._channel.receive(wire.PIECE)
+            if not piece or len(self._buffer) > NOISE:
+                status = self._channel.wait(5.0)
+                raise UnreachableError(
+                    f"{self._host}: the agent did not start (exit {status}): "
+                    f"{self._channel.stderr_tail().strip() or 'nothing on standard error'}",
+                    hint="a python3 of version 3.8 or later must be on the host's PATH",
+                )
+            self._buffer += piece
+        del self._buffer[: self._buffer.index(wire.MARKER) + len(wire.MARKER)]
+        self._heart.start()
+
+    def call(
+        self,
+        operation: str,
+        /,
+        *,
+        on_event: Callable[[Mapping[str, Any]], None] | None = None,
+        on_data: Callable[[bytes], None] | None = None,
+        data: Iterable[bytes | memoryview] | None = None,
+        **arguments: object,
+    ) -> Any:  # noqa: ANN401  JSON, given a type by the caller's from_dict
+        """Run one operation and return its result.
+
+        ``data`` follows the request as bulk data; ``on_data`` receives the bulk data of the answer. What the
+        operation cannot do is raised as the matching error, with the host's name in front.
+        """
+        self._send(wire.encode({"op": operation, "args": arguments}))
+        if data is not None:
+            self._send_data(data)
+        for kind, body in self._frames():
+            if kind == wire.DATA and on_data:
+                on_data(body)
+            if kind != wire.MESSAGE:
+                continue
+            message = json.loads(body)
+            if "event" in message:
+                if on_event:
+                    on_event(message["event"])
+            elif "error" in message:
+                raise self._error(operation, message["error"])
+            else:
+                return message["result"]
+        raise UnreachableError(
+            f"{self._host}: the agent ended in the middle of {operation}: "
+            f"{self._channel.stderr_tail().strip() or 'nothing on standard error'}",
+            hint="run the session again: it continues with what is missing",
+        )
+
+    def close(self) -> None:
+        """End the agent and, with it, everything that it started."""
+        self._closing.set()
+        with contextlib.suppress(UnreachableError, OSError):
+            self._channel.close_input()
+        with contextlib.suppress(UnreachableError, OSError):
+            self._channel.wait(5.0)
+        self._channel.close()
+
+    def _error(self, operation: str, told: Mapping[str, Any]) -> Exception:
+        if told["outcome"] == "bug":
+            return RuntimeError(f"{self._host}: {operation}:\n{told['message']}")
+        kind = _ERRORS.get(told["outcome"], HostError)
+        return kind(f"{self._host}: {told['message']}", hint=told["hint"])
+
+    def _send(self, frame: bytes) -> None:
+        with self._sending:
+            self._channel.send(frame)
+
+    def _send_data(self, data: Iterable[bytes | memoryview]) -> None:
+        for piece in data:
+            with self._sending:
+                self._channel.send(wire.HEADER.pack(wire.DATA, len(piece)))
+                self._channel.send(piece)
+        self._send(wire.HEADER.pack(wire.END, 0))
+
+    def _frames(self) -> Iterator[tuple[bytes, bytes]]:
+        while (header := self._take(wire.HEADER.size)) is not None:
+            kind, length = wire.HEADER.unpack(header)
+            body = self._take(length)
+            if body is None:
+                return
+            yield kind, body
+
+    def _take(self, count: int) -> bytes | None:
+        while len(self._buffer) < count:
+            piece = self._channel.receive(wire.PIECE)
+            if not piece:
+                return None
+            self._buffer += piece
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    def _beat(self) -> None:
+        beat = wire.HEADER.pack(wire.HEARTBEAT, 0)
+        while not self._closing.wait(HEARTBEAT_INTERVAL):
+            try:
+                self._send(beat)
+            except (UnreachableError, OSError):
+                return
+
+
+@contextlib.contextmanager
+def agent_on(transport: Transport, *, python: str = "python3", prefix: Sequence[str] = ()) -> Iterator[Agent]:
+    """Start an agent over ``transport`` for the length of a ``with`` block."""
+    agent = Agent(transport.open(argv(python, prefix)), transport.name)
+    try:
+        agent.start()
+        yield agent
+    finally:
+        agent.close()

@@ -1,0 +1,90 @@
+"""This machine as a host: the agent as a child process, no SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+from typing import TYPE_CHECKING
+
+from hostenv.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class LocalChannel:
+    """A child process's streams as a :class:`~hostenv.machine.channel.Channel`."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        # A file, not a pipe: nobody has to read it for the child to go on.
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                bufsize=0,
+                start_new_session=True,  # Ctrl-C reaches the controller, which then ends the agent in order
+            )
+        except OSError as error:
+            raise UnreachableError(f"local: cannot start {argv[0]}: {error.strerror}") from error
+
+    def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Write all of ``data``."""
+        pipe = self._process.stdin
+        view = memoryview(data)
+        while view and pipe:
+            try:
+                view = view[os.write(pipe.fileno(), view) :]
+            except OSError as error:
+                raise UnreachableError(
+                    f"local: the agent ended: {self.stderr_tail().strip() or error.strerror}"
+                ) from error
+
+    def close_input(self) -> None:
+        """End the child's standard input."""
+        if self._process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+    def receive(self, limit: int) -> bytes:
+        """Return what has arrived, at most ``limit`` bytes."""
+        return os.read(self._process.stdout.fileno(), limit) if self._process.stdout else b""
+
+    def stderr_tail(self) -> str:
+        """Return the end of the child's standard error."""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), 4096, max(0, size - 4096)).decode(errors="replace")
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the exit status once there is one."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout)
+        return None
+
+    def close(self) -> None:
+        """Close the streams; an agent that does not end at the end of its input is killed."""
+        self.close_input()
+        if self.wait(1.0) is None:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._errors.close()
+
+
+class LocalTransport:
+    """Starts commands on this machine."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def open(self, argv: Sequence[str]) -> LocalChannel:
+        """Start ``argv`` as a child in a session of its own."""
+        return LocalChannel(argv)
+
+    def close(self) -> None:
+        """Nothing is held between two commands."""

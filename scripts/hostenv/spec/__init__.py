@@ -1,0 +1,1 @@
+"""What is wanted: the repository's files as frozen values."""

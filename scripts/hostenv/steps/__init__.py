@@ -1,0 +1,1 @@
+"""One idempotent change each: plan, then apply."""

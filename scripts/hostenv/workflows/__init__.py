@@ -1,0 +1,1 @@
+"""One module a nox session: the order of steps and checks."""
