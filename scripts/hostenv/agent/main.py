@@ -26,7 +26,7 @@ def echo(wire: Wire, value: Any = None) -> Any:
 def resolve(name: str) -> Callable[..., Any]:
     """Return the function of an operation, importing its module on first use."""
     if name not in OPERATIONS:
-        message = "the agent knows no operation {!r}".format(name)
+        message = f"the agent knows no operation {name!r}"
         raise AgentError(message)
     module, _, function = OPERATIONS[name].partition(":")
     return getattr(importlib.import_module(module), function)  # type: ignore[no-any-return]

@@ -58,7 +58,7 @@ class Wire:
         self._sink = sink
         self._silence = silence
         self._writing = threading.Lock()
-        self._frames: "queue.Queue[Tuple[bytes, bytes]]" = queue.Queue(maxsize=8)
+        self._frames: queue.Queue[Tuple[bytes, bytes]] = queue.Queue(maxsize=8)
 
     def start(self) -> None:
         """Say hello, then read frames in the background until the controller goes away."""
@@ -79,7 +79,7 @@ class Wire:
             if kind == END:
                 return
             if kind != DATA:
-                message = "protocol error: bulk data expected, got frame {!r}".format(kind)
+                message = f"protocol error: bulk data expected, got frame {kind!r}"
                 raise AgentError(message)
             yield body
 

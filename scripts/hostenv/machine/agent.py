@@ -110,7 +110,7 @@ class Agent:
         on_data: Callable[[bytes], None] | None = None,
         data: Iterable[bytes | memoryview] | None = None,
         **arguments: object,
-    ) -> Any:  # noqa: ANN401  JSON, given a type by the caller's from_dict
+    ) -> Any:
         """Run one operation and return its result.
 
         ``data`` follows the request as bulk data; ``on_data`` receives the bulk data of the answer. What the

@@ -30,6 +30,7 @@ class LocalChannel:
                 start_new_session=True,  # Ctrl-C reaches the controller, which then ends the agent in order
             )
         except OSError as error:
+            self._errors.close()
             raise UnreachableError(f"local: cannot start {argv[0]}: {error.strerror}") from error
 
     def send(self, data: bytes | bytearray | memoryview) -> None:

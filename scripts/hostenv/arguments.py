@@ -1,0 +1,1 @@
+"""Command lines of the sessions: words after ``--`` become a request."""

@@ -1,0 +1,1 @@
+"""Parsed documents (TOML, JSON), read with paths, every problem collected."""

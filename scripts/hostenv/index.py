@@ -1,0 +1,1 @@
+"""The package index and the wheelhouse: wheels by hash."""

@@ -1,0 +1,1 @@
+"""Builders for tests: wheels, ELF files, servers, hosts."""

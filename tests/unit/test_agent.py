@@ -1,0 +1,90 @@
+"""The agent's protocol, over a real child process."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hostenv.errors import HostError, UnreachableError
+from hostenv.machine.agent import agent_on, argv
+from hostenv.machine.local import LocalTransport
+
+
+def test_a_call_returns_what_the_operation_returned() -> None:
+    with agent_on(LocalTransport("here"), python=sys.executable) as agent:
+        assert agent.call("echo", value=[1, "é", None]) == [1, "é", None]
+
+
+def test_an_unknown_operation_is_an_error_with_the_hosts_name() -> None:
+    with (
+        agent_on(LocalTransport("here"), python=sys.executable) as agent,
+        pytest.raises(HostError, match="here: the agent knows no operation 'nonsense'"),
+    ):
+        agent.call("nonsense")
+
+
+def test_no_python_is_unreachable_and_says_so() -> None:
+    with (
+        pytest.raises(UnreachableError, match="cannot start"),
+        agent_on(LocalTransport("here"), python="/nowhere"),
+    ):
+        pass
+
+
+def test_a_login_that_prints_before_the_agent_speaks_is_read_past(tmp_path: pathlib.Path) -> None:
+    noisy = tmp_path / "python"
+    noisy.write_text(f'#!/bin/sh\necho "Welcome to this host"\nexec {sys.executable} "$@"\n')
+    noisy.chmod(0o755)
+    with agent_on(LocalTransport("here"), python=str(noisy)) as agent:
+        assert agent.call("echo", value=1) == 1
+
+
+def test_a_module_in_the_working_directory_is_not_imported(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "struct.py").write_text("raise SystemExit('hijacked')\n")
+    monkeypatch.chdir(tmp_path)
+    with agent_on(LocalTransport("here"), python=sys.executable) as agent:
+        assert agent.call("echo", value=1) == 1
+
+
+def test_the_agent_ends_with_its_controller() -> None:
+    """The end of input is a dead controller, however it died."""
+    process = subprocess.Popen(argv(sys.executable), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin
+    process.stdin.close()
+    assert process.wait(10) != 0
+    if process.stdout:
+        process.stdout.close()
+
+
+def test_killing_the_controller_kills_the_agent(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "controller.py"
+    script.write_text(
+        f"import sys, time; sys.path[:0] = {sys.path!r}\n"
+        "from hostenv.machine.agent import agent_on\n"
+        "from hostenv.machine.local import LocalTransport\n"
+        "with agent_on(LocalTransport('here'), python=sys.executable) as agent:\n"
+        "    print(agent._channel._process.pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    controller = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    assert controller.stdout
+    pid = int(controller.stdout.readline())
+    os.kill(pid, 0)
+    controller.send_signal(signal.SIGKILL)
+    controller.wait()
+    controller.stdout.close()
+    deadline = time.monotonic() + 10
+    while pathlib.Path(f"/proc/{pid}/cmdline").exists() and time.monotonic() < deadline:
+        if "Z" in pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]:
+            break
+        time.sleep(0.02)
+    else:
+        assert not pathlib.Path(f"/proc/{pid}").exists()
