@@ -22,7 +22,8 @@ class Finding:
     ``rule`` is a stable identifier (``metadata-closure``); ``kind`` the catalogue's number (``K47``) where
     there is one. ``object`` is what the finding is about (a distribution, or a path relative to
     site-packages) and is the key of a waiver. ``message`` says what will happen and when; ``evidence`` the
-    facts that show it, one line each; ``fix`` what can be typed.
+    facts that show it, one line each; ``fix`` what can be typed. Findings that share a ``cause`` (``missing
+    libcudart.so.13``), of whatever rule, are shown as one, whose ``also`` names the other objects.
     """
 
     rule: str
@@ -32,3 +33,5 @@ class Finding:
     kind: str | None = None
     evidence: tuple[str, ...] = ()
     fix: str | None = None
+    cause: str | None = None
+    also: tuple[str, ...] = ()
