@@ -12,6 +12,12 @@ from hostenv.agent.wire import AgentError, Wire
 
 OPERATIONS: Dict[str, str] = {
     "echo": "hostenv.agent.main:echo",
+    "root.state": "hostenv.agent.layout:state",
+    "interpreters.find": "hostenv.agent.interpreters:find",
+    "build.make": "hostenv.agent.build:make",
+    "build.facts": "hostenv.agent.build:facts",
+    "generation.activate": "hostenv.agent.generations:activate",
+    "generation.stage": "hostenv.agent.generations:stage",
 }
 """Operation name → ``module:function``. A function takes the wire and the request's arguments by keyword
 and returns what JSON can hold."""

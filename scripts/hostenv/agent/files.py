@@ -1,0 +1,89 @@
+"""Writing files so that a reader, or a crash, sees the old one or the new one, whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from typing import Any, Dict
+
+
+def write_file(path: str, content: bytes, mode: int = 0o644) -> None:
+    """Write beside ``path``, then rename over it: always a new inode, never the old one changed.
+
+    The bytes are durable only after :func:`sync_volume`, or with :func:`write_durably`.
+    """
+    descriptor, beside = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def write_durably(path: str, content: bytes, mode: int = 0o644) -> None:
+    """Like :func:`write_file`, and on the disk when it returns."""
+    descriptor, beside = tempfile.mkstemp(prefix=".tmp-", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+    sync_folder(os.path.dirname(path))
+
+
+def write_json(path: str, value: Dict[str, Any]) -> None:
+    """Write ``value`` durably, in a form that people can read."""
+    write_durably(path, json.dumps(value, indent=2, sort_keys=True).encode() + b"\n")
+
+
+def replace_link(path: str, target: str) -> None:
+    """Make the symbolic link ``path`` point at ``target`` in one step, and durably."""
+    beside = os.path.join(os.path.dirname(path), f".tmp-{os.path.basename(path)}-{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+    os.symlink(target, beside)
+    os.replace(beside, path)
+    sync_folder(os.path.dirname(path))
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_volume(path: str) -> None:
+    """Make everything on the filesystem that holds ``path`` durable.
+
+    One ``syncfs`` costs a tenth of an fsync a file (7,590 files: 0.4 s against 4.1 s). Python has no call
+    for it; without libc's, the whole machine is synced.
+    """
+    try:
+        import ctypes  # noqa: PLC0415  rarely needed, 20 ms to import
+
+        syncfs = ctypes.CDLL(None, use_errno=True).syncfs
+    except (ImportError, OSError, AttributeError):
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if syncfs(descriptor) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), path)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,157 @@
+"""Making a build current, staging it, holding a host where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from typing import Any, Dict, List, Optional
+
+from hostenv.agent import running
+from hostenv.agent.files import replace_link, sync_folder, write_json
+from hostenv.agent.layout import Layout
+from hostenv.agent.wire import AgentError, Wire
+from hostenv.agent.writer import sole_writer
+
+
+def activate(  # noqa: PLR0913  one request of the protocol, by keyword
+    wire: Wire,
+    *,
+    root: str,
+    build: str,
+    receipt: Dict[str, Any],
+    who: Dict[str, Any],
+    link: Optional[str] = None,
+    adopt_link: bool = False,
+    despite_running: bool = False,
+    hold: Optional[Dict[str, Any]] = None,
+) -> Dict[str, Any]:
+    """Point ``current`` at a new generation of ``build``: the one moment that changes the environment.
+
+    The generation, with its receipt inside, is complete and durable before the pointer moves. ``hold``
+    becomes the host's hold; ``None`` lifts it. Returns the generation's number, the previous one, and the
+    processes that ran through ``link``.
+    """
+    del wire
+    layout = Layout(root)
+    with sole_writer(layout, who):
+        if build not in layout.sound_builds():
+            raise AgentError(f"there is no finished build {build} under {layout.builds}", outcome="refused")
+        previous = layout.current_number()
+        _drop_unfinished(layout, previous)
+        through = _running_through(layout, link) if previous is not None else []
+        if through and not despite_running:
+            raise _RunningError(through)
+        _check_link(layout, link, adopt_link)
+        number = (previous or 0) + 1
+        _write_generation(layout, number, build, {**receipt, "previous": previous, "made": time.time()})
+        replace_link(layout.current, os.path.join("generations", str(number)))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(layout.staged)
+        _write_hold(layout, hold)
+        adopted = _make_link(layout, link)
+    return {"generation": number, "previous": previous, "running": through, "adopted": adopted}
+
+
+def stage(wire: Wire, *, root: str, build: str, receipt: Dict[str, Any], who: Dict[str, Any]) -> Dict[str, Any]:
+    """Record ``build`` as the one that the next switch takes, with the receipt it will get."""
+    del wire
+    layout = Layout(root)
+    with sole_writer(layout, who):
+        if build not in layout.sound_builds():
+            raise AgentError(f"there is no finished build {build} under {layout.builds}", outcome="refused")
+        staged = {"build": build, "receipt": receipt, "staged": time.time(), **who}
+        write_json(layout.staged, staged)
+    return staged
+
+
+class _RunningError(AgentError):
+    """Processes would continue with other files than they started with."""
+
+    def __init__(self, through: List[Dict[str, Any]]) -> None:
+        named = "; ".join(f"pid {each['pid']} {each['name']} ({each['how']})" for each in through[:8])
+        more = f"; and {len(through) - 8} more" if len(through) > 8 else ""
+        super().__init__(
+            f"{len(through)} running process(es) use the environment through its link: {named}{more}",
+            hint="their lazy imports would come from the new build; stop them, or pass --despite-running",
+            outcome="refused",
+        )
+
+
+def _running_through(layout: Layout, link: Optional[str]) -> List[Dict[str, Any]]:
+    return running.users_of([path for path in (link, layout.current) if path])
+
+
+def _check_link(layout: Layout, link: Optional[str], adopt: bool) -> None:
+    if link and os.path.lexists(link) and not _is_ours(layout, link) and not adopt:
+        message = f"{link} exists and is not hostenv's link"
+        hint = "--adopt-link moves it aside, to a name beside it, and puts the link in its place"
+        raise AgentError(message, hint=hint, outcome="refused")
+
+
+def _is_ours(layout: Layout, link: str) -> bool:
+    return os.path.islink(link) and os.readlink(link) == os.path.join(layout.current, "env")
+
+
+def _make_link(layout: Layout, link: Optional[str]) -> Optional[str]:
+    """Create ``link`` where it is missing; what stands there instead is moved aside, and where it went returned."""
+    if not link or _is_ours(layout, link):
+        return None
+    aside = None
+    os.makedirs(os.path.dirname(link), exist_ok=True)
+    if os.path.lexists(link):
+        aside = f"{link}.before-hostenv-{time.strftime('%Y%m%dT%H%M%S')}"
+        _exchange(os.path.join(layout.current, "env"), link, aside)
+    else:
+        replace_link(link, os.path.join(layout.current, "env"))
+    return aside
+
+
+def _exchange(target: str, link: str, aside: str) -> None:
+    """Put a link to ``target`` at ``link`` and what stood there at ``aside``, without a moment of neither.
+
+    renameat2(2) with RENAME_EXCHANGE; where libc or the filesystem lacks it, two renames.
+    """
+    import ctypes  # noqa: PLC0415  once in a host's life
+
+    os.symlink(target, aside)
+    exchange = 2
+    here = -100
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.renameat2(here, os.fsencode(aside), here, os.fsencode(link), exchange) == 0:
+            return
+    beside = aside + ".link"
+    os.rename(aside, beside)
+    os.rename(link, aside)
+    os.rename(beside, link)
+
+
+def _write_generation(layout: Layout, number: int, build: str, receipt: Dict[str, Any]) -> None:
+    os.makedirs(layout.generations, exist_ok=True)
+    unfinished = os.path.join(layout.generations, f".tmp-{number}")
+    os.mkdir(unfinished)
+    os.symlink(os.path.join("..", "..", "builds", build), os.path.join(unfinished, "env"))
+    write_json(os.path.join(unfinished, "receipt.json"), {**receipt, "generation": number, "build": build})
+    os.rename(unfinished, layout.generation(number))
+    sync_folder(layout.generations)
+
+
+def _drop_unfinished(layout: Layout, current: Optional[int]) -> None:
+    """Remove what a killed activation left: a generation above the current one never was current."""
+    for number in layout.generation_numbers():
+        if number > (current or 0):
+            shutil.rmtree(layout.generation(number))
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(layout.generations):
+            if name.startswith(".tmp-"):
+                shutil.rmtree(os.path.join(layout.generations, name))
+
+
+def _write_hold(layout: Layout, hold: Optional[Dict[str, Any]]) -> None:
+    if hold:
+        write_json(layout.hold, {**hold, "since": time.time()})
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(layout.hold)

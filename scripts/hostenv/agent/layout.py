@@ -1,0 +1,134 @@
+"""The folder that hostenv owns on a host: where things lie, and what state it is in. Reads only.
+
+::
+
+    ROOT/wheelhouse/     wheels by hash            ROOT/current  → generations/N
+    ROOT/cache/          uv's                      ROOT/staged.json, hold.json
+    ROOT/builds/ID/      one venv a build          ROOT/lock     who writes now
+    ROOT/generations/N/  receipt.json, env → ../../builds/ID
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any, Dict, List, Optional
+
+from hostenv.agent.wire import AgentError, Wire
+
+OWN = ".hostenv"
+"""The folder inside a build that holds its inputs, manifest and facts; no part of the environment."""
+
+_ID = re.compile(r"[0-9a-f]{12,64}\Z")
+
+
+class Layout:
+    """The paths under one root."""
+
+    def __init__(self, root: str) -> None:
+        if not os.path.isabs(root) or os.path.normpath(root) != root or root == "/":
+            raise AgentError(f"root {root!r} is not an absolute, normalised path below /", outcome="input")
+        self.root = root
+        self.wheelhouse = os.path.join(root, "wheelhouse")
+        self.cache = os.path.join(root, "cache")
+        self.builds = os.path.join(root, "builds")
+        self.generations = os.path.join(root, "generations")
+        self.current = os.path.join(root, "current")
+        self.staged = os.path.join(root, "staged.json")
+        self.hold = os.path.join(root, "hold.json")
+        self.lock = os.path.join(root, "lock")
+
+    def build(self, identifier: str) -> str:
+        """Return the folder of a build; an identifier is lower-case hexadecimal."""
+        if not _ID.match(identifier):
+            raise AgentError(f"{identifier!r} is not a build id", outcome="input")
+        return os.path.join(self.builds, identifier)
+
+    def generation(self, number: int) -> str:
+        """Return the folder of a generation."""
+        return os.path.join(self.generations, str(int(number)))
+
+    def generation_numbers(self) -> List[int]:
+        """Return the numbers of all finished generations, ascending."""
+        return sorted(int(name) for name in _names(self.generations) if name.isdigit())
+
+    def current_number(self) -> Optional[int]:
+        """Return the current generation's number, or ``None`` where nothing was ever made current."""
+        try:
+            name = os.path.basename(os.readlink(self.current))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            message = f"{self.current} is not the link that hostenv makes: {error.strerror}"
+            raise AgentError(message, hint="move it away and run again", outcome="refused") from error
+        return int(name) if name.isdigit() else None
+
+    def receipt(self, number: int) -> Optional[Dict[str, Any]]:
+        """Return what was written when a generation was made."""
+        return read_json(os.path.join(self.generation(number), "receipt.json"))
+
+    def finished_builds(self) -> List[str]:
+        """Return the ids of all finished builds: what bears an id is finished."""
+        return sorted(name for name in _names(self.builds) if _ID.match(name))
+
+    def sound_builds(self) -> List[str]:
+        """Return the finished builds whose interpreter is still there."""
+        return [name for name in self.finished_builds() if os.path.exists(os.path.join(self.builds, name, "bin", "python"))]
+
+
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """Return the object in a JSON file of ours, ``None`` where there is no file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        message = f"{path} does not hold JSON: {error}"
+        raise AgentError(message, hint="it was edited or damaged; move it away and run again") from error
+    return value if isinstance(value, dict) else None
+
+
+def state(wire: Wire, root: str, link: Optional[str] = None) -> Dict[str, Any]:
+    """Return what stands under ``root``: the operation behind a plan. Nothing is written."""
+    del wire
+    layout = Layout(root)
+    ground = _existing_ancestor(root)
+    volume = os.statvfs(ground)
+    number = layout.current_number()
+    return {
+        "root": root,
+        "free": volume.f_bavail * volume.f_frsize,
+        "noexec": bool(volume.f_flag & os.ST_NOEXEC),
+        "writable": os.access(ground, os.W_OK | os.X_OK) and not volume.f_flag & os.ST_RDONLY,
+        "builds": layout.sound_builds(),
+        "unsound": sorted(set(layout.finished_builds()) - set(layout.sound_builds())),
+        "generation": number,
+        "receipt": None if number is None else layout.receipt(number),
+        "generations": layout.generation_numbers(),
+        "staged": read_json(layout.staged),
+        "hold": read_json(layout.hold),
+        "link": None if link is None else _link_state(layout, link),
+    }
+
+
+def _link_state(layout: Layout, link: str) -> str:
+    """Say what stands where people expect the environment: ``ours``, ``absent`` or ``other``."""
+    if not os.path.lexists(link):
+        return "absent"
+    ours = os.path.islink(link) and os.readlink(link) == os.path.join(layout.current, "env")
+    return "ours" if ours else "other"
+
+
+def _existing_ancestor(path: str) -> str:
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,84 @@
+"""Which processes use a path: what a switch or a removal would pull from under them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterator, List, Sequence
+
+
+def users_of(paths: Sequence[str]) -> List[Dict[str, Any]]:
+    """Return the processes that use one of ``paths`` or something below it.
+
+    Looked at: executable, working directory, command line, environment, mapped files, open files. Each
+    entry says ``pid``, ``name`` and ``how``. A process whose details may not be read is left out here: its
+    owner is another user, whom the root of a host sees and others do not.
+    """
+    prefixes = tuple(path.rstrip("/") for path in paths)
+    own = os.getpid()
+    found = []
+    for pid in _pids():
+        how = None if pid == own else next(_uses(pid, prefixes), None)
+        if how:
+            found.append({"pid": pid, "name": _name(pid), "how": how})
+    return found
+
+
+def _pids() -> List[int]:
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+
+
+def _uses(pid: int, prefixes: Sequence[str]) -> Iterator[str]:
+    folder = f"/proc/{pid}"
+    for what in ("exe", "cwd"):
+        yield from (f"{what} {path}" for path in _links([f"{folder}/{what}"]) if _below(path, prefixes))
+    for word in _words(f"{folder}/cmdline"):
+        yield from (f"command line: {word}" for _ in (1,) if _below(word, prefixes))
+    for word in _words(f"{folder}/environ"):
+        name, _, value = word.partition("=")
+        yield from (f"environment: {name}" for part in value.split(":") if _below(part, prefixes))
+    yield from (f"maps {path}" for path in _mapped(f"{folder}/maps") if _below(path, prefixes))
+    yield from (f"open file {path}" for path in _links(_descriptors(folder)) if _below(path, prefixes))
+
+
+def _below(path: str, prefixes: Sequence[str]) -> bool:
+    return any(path == prefix or path.startswith(prefix + "/") for prefix in prefixes)
+
+
+def _links(paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        try:
+            yield os.readlink(path)
+        except OSError:
+            continue
+
+
+def _descriptors(folder: str) -> List[str]:
+    try:
+        return [f"{folder}/fd/{name}" for name in os.listdir(f"{folder}/fd")]
+    except OSError:
+        return []
+
+
+def _words(path: str) -> List[str]:
+    return [os.fsdecode(word) for word in _read(path).split(b"\0") if word]
+
+
+def _mapped(path: str) -> Iterator[str]:
+    seen = set()
+    for line in _read(path).splitlines():
+        fields = line.split(None, 5)
+        if len(fields) == 6 and fields[5].startswith(b"/") and fields[5] not in seen:
+            seen.add(fields[5])
+            yield os.fsdecode(fields[5])
+
+
+def _name(pid: int) -> str:
+    return _read(f"/proc/{pid}/comm").decode(errors="replace").strip() or "?"
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

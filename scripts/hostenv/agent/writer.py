@@ -1,0 +1,51 @@
+"""One writer a host: the lock under the root, held by a descriptor that children inherit."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from typing import Any, Dict, Iterator, Tuple
+
+from hostenv.agent.layout import Layout
+from hostenv.agent.wire import AgentError
+
+
+@contextlib.contextmanager
+def sole_writer(layout: Layout, who: Dict[str, Any]) -> Iterator[Tuple[int, ...]]:
+    """Hold the root's lock; yields the descriptors that every child must be given (``pass_fds``).
+
+    A child that outlives this process keeps the lock, so nobody starts beside it. ``who`` says who holds
+    it and is shown to the next one who asks; the file stays, its lock is what counts.
+    """
+    try:
+        os.makedirs(layout.root, exist_ok=True)
+        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        message = f"cannot write under {layout.root}: {error.strerror}"
+        raise AgentError(message, hint="host.root in the spec must be writable", outcome="refused") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            message = f"{layout.root} is in use: {_holder(descriptor)}"
+            hint = "wait for it, or end it; the lock goes with the process"
+            raise AgentError(message, hint=hint, outcome="refused") from error
+        note = json.dumps({**who, "pid": os.getpid(), "since": time.time()}).encode()
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, note, 0)
+        os.set_inheritable(descriptor, True)
+        yield (descriptor,)
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        since = time.strftime("%H:%M:%S", time.localtime(note["since"]))
+        return f"{note.get('session', 'a session')} by {note.get('by', 'somebody')}, pid {note['pid']}, since {since}"
+    except (ValueError, KeyError, TypeError):
+        return "another session is just starting"
