@@ -167,9 +167,10 @@ class Table:
         self._asked[key] = None
         return key in self._values
 
-    def problem(self, key: str, message: str) -> None:
-        """Note that the value at a key does not fit with others; an empty key means the table itself."""
+    def problem(self, key: str, message: str, *, index: int | None = None) -> None:
+        """Note that a key's value, or its item at an index, does not fit; an empty key means the table."""
         node = self._node.member(key, None) if key else self._node
+        node = node if index is None else node.item(index, None)
         node.problems.add(node.source.document, node.path, message)
 
     def note_unknown_keys(self) -> None:

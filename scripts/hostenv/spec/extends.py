@@ -1,0 +1,111 @@
+"""``extends``: lay a host's file over the class that it names, and remember which file each value is from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hostenv.document import Problems, Source, did_you_mean, load_toml
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NOT_RESOLVED = {"env": frozenset({"patches"}), "platform": frozenset({"driver-min"})}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Merged:
+    """A document with its classes merged in. ``classes``: nearest first; ``lock_owner``: see Spec."""
+
+    values: dict[str, object]
+    source: Source
+    classes: tuple[str, ...]
+    lock_owner: str
+
+
+@dataclass(slots=True)
+class Folder:
+    """The files of ``envspecs/``, each read once."""
+
+    path: Path
+    problems: Problems
+
+    def label(self, relative: str) -> str:
+        """Return how messages call a file: ``envspecs/ct200.toml``."""
+        return f"{self.path.name}/{relative}"
+
+    def names(self, below: str = "") -> tuple[str, ...]:
+        """Return the names of the documents in a folder, without ``.toml``, sorted."""
+        folder = self.path / below
+        return (
+            tuple(sorted(f"{below}{path.stem}" for path in folder.glob("*.toml"))) if folder.is_dir() else ()
+        )
+
+    def merged(self, name: str, *, within: tuple[str, ...] = ()) -> Merged:
+        """Return a document by its name (``ct200``, ``classes/a6000``) with its classes merged in.
+
+        A nested table is merged key by key; everything else, lists included, is replaced. ``within`` are
+        the documents that are being merged, to find cycles.
+        """
+        document = self.label(f"{name}.toml")
+        values = load_toml(self.path / f"{name}.toml", document=document, problems=self.problems)
+        short = name.rpartition("/")[2]
+        own = Merged(values=values, source=Source(document), classes=(), lock_owner=short)
+        parent = self._parent(values.pop("extends", None), document, within=(*within, name))
+        if parent is None:
+            return own
+        base = self.merged(parent, within=(*within, name))
+        merged, source = overlaid(base.values, base.source, values, own.source)
+        return Merged(
+            values=merged,
+            source=source,
+            classes=(parent.rpartition("/")[2], *base.classes),
+            lock_owner=short if _speaks_to_the_resolver(values) else base.lock_owner,
+        )
+
+    def _parent(self, word: object, document: str, *, within: tuple[str, ...]) -> str | None:
+        """Return the name of the class to extend, or None after noting why it cannot be."""
+        if word is None:
+            return None
+        known = self.names("classes/")
+        if not isinstance(word, str):
+            why = 'must be a string like "classes/a6000"'
+        elif word in within:
+            why = f"a class cannot extend itself: {' → '.join((*within[within.index(word) :], word))}"
+        elif not re.fullmatch(r"classes/[A-Za-z0-9][A-Za-z0-9._-]*", word):
+            why = f'must name a class as "classes/NAME", is "{word}"{did_you_mean(f"classes/{word}", known)}'
+        elif word not in known:
+            why = f'there is no "{word}.toml" beside it{did_you_mean(word, known)}'
+        else:
+            return word
+        self.problems.add(document, "extends", why)
+        return None
+
+
+def overlaid(
+    base: Mapping[str, object], base_source: Source, over: Mapping[str, object], over_source: Source
+) -> tuple[dict[str, object], Source]:
+    """Lay one table over another: tables merge, everything else is replaced.
+
+    The returned source is ``over``'s, with the keys that came from ``base`` as its children.
+    """
+    values: dict[str, object] = dict(base)
+    children = {key: base_source.child(key) for key in base}
+    for key, value in over.items():
+        below = base.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            values[key], children[key] = overlaid(
+                below, base_source.child(key), value, over_source.child(key)
+            )
+        else:
+            values[key] = value
+            children[key] = over_source.child(key)
+    return values, Source(over_source.document, children)
+
+
+def _speaks_to_the_resolver(values: Mapping[str, object]) -> bool:
+    """Whether a file has a value of its own that changes what is locked."""
+    tables = ((values.get(section), ignored) for section, ignored in _NOT_RESOLVED.items())
+    return any(isinstance(table, dict) and not ignored.issuperset(table) for table, ignored in tables)
