@@ -12,6 +12,8 @@ from hostenv.agent.wire import AgentError, Wire
 
 OPERATIONS: Dict[str, str] = {
     "echo": "hostenv.agent.main:echo",
+    "tree.fingerprint": "hostenv.agent.tree:fingerprint",
+    "tree.manifest": "hostenv.agent.tree:manifest",
     "root.state": "hostenv.agent.layout:state",
     "interpreters.find": "hostenv.agent.interpreters:find",
     "build.make": "hostenv.agent.build:make",
