@@ -50,7 +50,10 @@ def archive() -> bytes:
     """Return the agent's modules as a zip file, the same bytes every time."""
     package = pathlib.Path(wire.__file__).parent
     sources = {"hostenv/__init__.py": b""}
-    sources |= {f"hostenv/agent/{path.name}": path.read_bytes() for path in sorted(package.glob("*.py"))}
+    sources |= {
+        f"hostenv/agent/{path.relative_to(package).as_posix()}": path.read_bytes()
+        for path in sorted(package.rglob("*.py"))
+    }
     sources |= {
         f"hostenv/agent/data/{path.name}": path.read_bytes() for path in sorted(package.glob("data/*"))
     }
