@@ -14,6 +14,8 @@ OPERATIONS: Dict[str, str] = {
     "echo": "hostenv.agent.main:echo",
     "tree.fingerprint": "hostenv.agent.tree:fingerprint",
     "tree.manifest": "hostenv.agent.tree:manifest",
+    "record.survey": "hostenv.agent.record:survey",
+    "record.owners": "hostenv.agent.record:owners",
     "root.state": "hostenv.agent.layout:state",
     "interpreters.find": "hostenv.agent.interpreters:find",
     "build.make": "hostenv.agent.build:make",

@@ -4,7 +4,7 @@ Left out, because neither Python nor the loader reads it for what an environment
 the machine, the folder or the tool and not the content:
 
 * ``bin/python*`` links: they name the interpreter, which is reported beside the fingerprint;
-* ``bin/activate*``, ``deactivate.bat``, ``pydoc.bat``: for shells; they hold the folder's path, and their
+* ``bin/activate``, ``activate.fish``, ``deactivate.bat`` and the like: for shells; they hold the folder's path, and their
   text belongs to the tool that made the venv;
 * ``lib64 -> lib``: an alias that some tools make and some do not;
 * ``.gitignore``, ``CACHEDIR.TAG``, ``.lock``: the venv tool's marks for other tools;
@@ -27,7 +27,12 @@ from typing import Dict, List, Tuple
 from hostenv.agent import statcache
 
 _ROOT = frozenset({b".gitignore", b"CACHEDIR.TAG", b".lock"})
-_BIN = frozenset({b"deactivate.bat", b"pydoc.bat"})
+_BIN = frozenset(
+    {
+        *(b"activate" + suffix for suffix in (b"", b".bat", b".csh", b".fish", b".nu", b".ps1", b".xsh")),
+        *(b"activate_this.py", b"Activate.ps1", b"deactivate.bat", b"deactivate.nu", b"pydoc.bat"),
+    }
+)
 _INFO = frozenset({b"INSTALLER", b"REQUESTED", b"direct_url.json", b"uv_cache.json", b"uv_build.json"})
 _OWN = b".hostenv"
 
@@ -126,5 +131,5 @@ def _is_left_out(folder: bytes, name: bytes) -> bool:
     if folder == b"":
         return name in _ROOT
     if folder == b"bin":
-        return name in _BIN or name[:8].lower() == b"activate"
+        return name in _BIN
     return name in _INFO and folder.endswith(b".dist-info")

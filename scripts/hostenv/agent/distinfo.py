@@ -1,0 +1,199 @@
+"""Reading one installed distribution's ``.dist-info``: METADATA, WHEEL, RECORD, entry points, origin.
+
+Formats: the recording-installs, core-metadata, binary-distribution and entry-points specifications of
+packaging.python.org. What does not follow them is a problem of that distribution, never an exception.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import io
+import json
+import os
+import posixpath
+import re
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Tuple
+
+_LARGEST = 64 << 20
+"""Bytes of a file of ``.dist-info`` that are read: the largest RECORD seen has 2 MB."""
+
+
+@dataclass
+class Row:
+    """What RECORD says of a file: ``sha256`` in binary, or another algorithm's name, or neither."""
+
+    sha256: Optional[bytes] = None
+    other: Optional[str] = None
+
+
+@dataclass
+class Distribution:
+    """One installed distribution. ``info`` and the keys of ``rows`` are relative to the environment."""
+
+    info: bytes
+    name: str
+    version: str
+    metadata: Dict[str, List[str]] = field(default_factory=dict)
+    wheel: Dict[str, List[str]] = field(default_factory=dict)
+    rows: Dict[bytes, Row] = field(default_factory=dict)
+    entry_points: Dict[str, List[str]] = field(default_factory=dict)
+    installer: Optional[str] = None
+    direct_url: Optional[Dict[str, Any]] = None
+    problems: List[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """``name==version``, the name normalised: tells two installed versions of one name apart."""
+        return f"{normalised(self.name)}=={self.version}"
+
+    @property
+    def editable(self) -> bool:
+        """Whether its modules lie elsewhere, in a source tree (PEP 610, PEP 660)."""
+        stated = (self.direct_url or {}).get("dir_info")
+        return (isinstance(stated, dict) and stated.get("editable") is True) or any(
+            b"/__editable__" in path for path in self.rows
+        )
+
+
+def normalised(name: str) -> str:
+    """Return a distribution's name as names are compared (the name-normalization specification)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def read(root: str, info: bytes) -> Distribution:
+    """Read the ``.dist-info`` (or legacy ``.egg-info``) folder at ``info`` below ``root``."""
+    folder = os.path.join(root, os.fsdecode(info))
+    stem = os.path.basename(folder).rpartition(".")[0]
+    name, _, version = stem.partition("-")
+    legacy = info.endswith(b".egg-info")
+    problems: List[str] = []
+    stated = _content(folder, "PKG-INFO" if legacy else "METADATA", problems, required=True)
+    metadata = headers(stated)
+    found = Distribution(
+        info=info,
+        name=metadata.get("Name", [name])[0],
+        version=metadata.get("Version", [version])[0],
+        metadata=metadata,
+        problems=problems,
+    )
+    found.entry_points = entry_points(_content(folder, "entry_points.txt", problems))
+    if legacy:
+        problems.append("is installed the legacy way, without RECORD")
+        return found
+    found.wheel = headers(_content(folder, "WHEEL", problems, required=True))
+    found.installer = _content(folder, "INSTALLER", problems).strip() or None
+    found.direct_url = _json(_content(folder, "direct_url.json", problems), problems)
+    site = posixpath.dirname(info)
+    found.rows, bad = rows(_content(folder, "RECORD", problems, required=True), site)
+    problems.extend(bad)
+    return found
+
+
+def headers(text: str) -> Dict[str, List[str]]:
+    """Return the header fields of METADATA or WHEEL, each with all its values in order."""
+    fields: Dict[str, List[str]] = {}
+    values: List[str] = []
+    for line in text.splitlines():
+        if not line:
+            break  # the description follows
+        if line[0] in " \t" and values:
+            values[-1] += "\n" + line.strip()
+            continue
+        name, colon, value = line.partition(":")
+        if colon:
+            values = fields.setdefault(name.strip(), [])
+            values.append(value.strip())
+    return fields
+
+
+def entry_points(text: str) -> Dict[str, List[str]]:
+    """Return ``name = value`` lines by group."""
+    groups: Dict[str, List[str]] = {}
+    group: List[str] = []
+    for line in (line.strip() for line in text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            group = groups.setdefault(line[1:-1].strip(), [])
+        elif line and line[0] not in "#;":
+            group.append(line)
+    return groups
+
+
+def rows(text: str, site: bytes) -> Tuple[Dict[bytes, Row], List[str]]:
+    """Return the rows of a RECORD that lies below ``site``, and what is wrong with it.
+
+    Paths are made relative to the environment; one that leaves it is a problem and no row.
+    """
+    if '"' in text:
+        try:
+            parsed = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        except csv.Error as error:
+            return {}, [f"RECORD is not CSV: {error}"]
+    else:
+        parsed = [line.split(",") for line in text.splitlines()]
+    found: Dict[bytes, Row] = {}
+    problems = []
+    for number, row in enumerate(parsed, 1):
+        if not row or row == [""]:
+            continue
+        path = _place(row[0], site)
+        if path is None:
+            problems.append(f"RECORD line {number}: {row[0]!r} leaves the environment")
+        elif len(row) != 3 or not row[0]:  # noqa: PLR2004  path, hash, size
+            problems.append(f"RECORD line {number}: {len(row)} fields instead of 3")
+        elif (read_hash := _hash(row[1])) is None:
+            problems.append(f"RECORD line {number}: {row[1]!r} is no hash")
+        else:
+            found[path] = read_hash
+    return found, problems
+
+
+def _place(path: str, site: bytes) -> Optional[bytes]:
+    raw = path.encode("utf-8", "surrogateescape")
+    if b"\0" in raw:
+        return None
+    if not raw.startswith((b"/", b".")) and b"//" not in raw and b"/." not in raw:
+        return site + b"/" + raw
+    joined = posixpath.normpath(posixpath.join(site, raw))
+    return None if joined.startswith((b"/", b"../")) or joined == b".." else joined
+
+
+def _hash(stated: str) -> Optional[Row]:
+    if not stated:
+        return Row()
+    algorithm, _, value = stated.partition("=")
+    if algorithm != "sha256":
+        return Row(other=algorithm) if value else None
+    try:
+        digest = base64.b64decode(value + "=" * (-len(value) % 4), b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return Row(sha256=digest) if len(digest) == 32 else None  # noqa: PLR2004  bytes of a sha256
+
+
+def _content(folder: str, name: str, problems: List[str], *, required: bool = False) -> str:
+    path = os.path.join(folder, name)
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            text = file.read(_LARGEST)
+    except FileNotFoundError:
+        if required:
+            problems.append(f"has no {name}")
+        return ""
+    except OSError as error:
+        problems.append(f"{name} cannot be read: {error.strerror}")
+        return ""
+    return text
+
+
+def _json(text: str, problems: List[str]) -> Optional[Dict[str, Any]]:
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        problems.append(f"direct_url.json is not JSON: {error}")
+        return None
+    return value if isinstance(value, dict) else None
