@@ -18,10 +18,17 @@ OPERATIONS: Dict[str, str] = {
     "record.owners": "hostenv.agent.record:owners",
     "root.state": "hostenv.agent.layout:state",
     "interpreters.find": "hostenv.agent.interpreters:find",
+    "interpreters.versions": "hostenv.agent.interpreters:versions",
     "build.make": "hostenv.agent.build:make",
     "build.facts": "hostenv.agent.build:facts",
     "generation.activate": "hostenv.agent.generations:activate",
+    "generation.history": "hostenv.agent.generations:history",
     "generation.stage": "hostenv.agent.generations:stage",
+    "place.begin": "hostenv.agent.place:begin",
+    "place.finish": "hostenv.agent.place:finish",
+    "place.get": "hostenv.agent.place:get",
+    "place.put": "hostenv.agent.place:put",
+    "probe.host": "hostenv.agent.probe.host:read",
 }
 """Operation name → ``module:function``. A function takes the wire and the request's arguments by keyword
 and returns what JSON can hold."""

@@ -1,0 +1,1 @@
+"""Read-only reconnaissance of the host that the agent runs on: facts, each with how it was read."""
