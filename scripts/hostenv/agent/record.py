@@ -6,7 +6,7 @@ The digests come from the manifest's pass (:func:`hostenv.agent.tree.scan`): no 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from hostenv.agent import bytecode, distinfo, pyvenv, tree
 from hostenv.agent.tree import Tree, text
@@ -59,13 +59,11 @@ def describe(looked: Tree) -> Dict[str, Any]:
     distributions = installed(looked.root)
     disputes = contested(distributions)
     owned = {path for distribution in distributions for path in distribution.rows}
+    unowned = (looked.entries.keys() | looked.links.keys()) - owned - _UNCLAIMED
     return {
+        "site": next(iter(pyvenv.site_packages(looked.root)), None),
         "distributions": [_facts(each, looked, disputes) for each in distributions],
-        "unowned": [
-            text(path)
-            for path in sorted(looked.entries.keys() | looked.links.keys())
-            if not _is_owned(path, owned)
-        ],
+        "unowned": {text(path): _found(looked, path) for path in sorted(unowned)},
         "conflicts": [_conflict(path, claims, looked) for path, claims in sorted(disputes.items())],
     }
 
@@ -173,17 +171,18 @@ def _compare(
 
 
 def _conflict(path: bytes, claims: Mapping[str, bytes], looked: Tree) -> Dict[str, Any]:
-    entry = looked.entries.get(path)
     return {
         "path": text(path),
         "claims": {owner: digest.hex() for owner, digest in claims.items()},
-        "found": entry.found.hex() if entry else None,
+        "found": _found(looked, path),
         "winner": winner(claims),
     }
 
 
-def _is_owned(path: bytes, owned: Set[bytes]) -> bool:
-    return path in owned or path in _UNCLAIMED
+def _found(looked: Tree, path: bytes) -> Optional[str]:
+    """Return the sha256 of a file's bytes; ``None`` for a link and for what is not there."""
+    entry = looked.entries.get(path)
+    return entry.found.hex() if entry else None
 
 
 def _is_left_out(path: bytes) -> bool:

@@ -4,8 +4,8 @@ Left out, because neither Python nor the loader reads it for what an environment
 the machine, the folder or the tool and not the content:
 
 * ``bin/python*`` links: they name the interpreter, which is reported beside the fingerprint;
-* ``bin/activate``, ``activate.fish``, ``deactivate.bat`` and the like: for shells; they hold the folder's path, and their
-  text belongs to the tool that made the venv;
+* ``bin/activate``, ``activate.fish``, ``deactivate.bat`` and the like: for shells; they hold the folder's
+  path, and their text belongs to the tool that made the venv;
 * ``lib64 -> lib``: an alias that some tools make and some do not;
 * ``.gitignore``, ``CACHEDIR.TAG``, ``.lock``: the venv tool's marks for other tools;
 * ``.hostenv/``: hostenv's own notes beside a build;
