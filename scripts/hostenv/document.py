@@ -29,6 +29,8 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import math
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -76,10 +78,12 @@ class Problems:
     """What is wrong in any number of documents, in the order found, each problem once."""
 
     found: dict[Problem, None] = field(default_factory=dict)
+    noted: int = 0
 
     def add(self, document: str, path: str, message: str) -> None:
-        """Note a problem."""
-        self.found[Problem(document=document, path=path, message=message)] = None
+        """Note a problem; what a terminal would act on is escaped, so that a problem is one line."""
+        self.noted += 1
+        self.found[Problem(document=document, path=_printable(path), message=_printable(message))] = None
 
     def read(self, value: object, reader: Reader[T], *, source: Source) -> T:
         """Read a document. The result may hold stand-ins until `raise_any` has returned."""
@@ -141,12 +145,12 @@ class Table:
         self._node = node
         self._values = values
         self._asked: dict[str, None] = {}
-        self._before = len(node.problems.found)
+        self._before = node.problems.noted
 
     @property
     def sound(self) -> bool:
         """Whether nothing read so far was wrong: ask before comparing values, which may be stand-ins."""
-        return len(self._node.problems.found) == self._before
+        return self._node.problems.noted == self._before
 
     @overload
     def get(self, key: str, reader: Reader[T]) -> T: ...
@@ -189,24 +193,22 @@ def read(value: object, reader: Reader[T], *, document: str) -> T:
     return result
 
 
-def load_toml(path: Path, *, document: str, problems: Problems) -> dict[str, object]:
-    """Parse a TOML file; what cannot be opened or parsed is noted, and the table is then empty."""
+def load_toml(path: Path, *, document: str, problems: Problems) -> dict[str, object] | None:
+    """Parse a TOML file; that it cannot be opened or parsed is noted, and the result is then None."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         problems.add(document, "", f"not TOML: {error}")
     except OSError as error:
         problems.add(document, "", f"cannot be read: {error.strerror}")
-    return {}
+    return None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``, did you mean "…"?`` for the nearest known word, or nothing if none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f', did you mean "{near[0]}"?' if near else ""
-
-
-# ---- readers -------------------------------------------------------------------------------------
+    folded = {candidate.casefold(): candidate for candidate in known}
+    near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.6)
+    return f', did you mean "{folded[near[0]]}"?' if near else ""
 
 
 def anything(node: Node) -> object:
@@ -238,26 +240,18 @@ def natural(node: Node) -> int:
 
 
 def number(node: Node) -> float:
-    """Read a finite number."""
+    """Read a finite number, written as one or as an integer."""
     value = node.value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    value = _typed(node, float, "a number")
-    if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124 - only nan differs from itself
-        raise InvalidValueError(f"must be finite, is {value}")
-    return value
+    if not isinstance(value, float):
+        value = _typed(node, int, "a number")
+    if abs(value) > sys.float_info.max or math.isnan(value):
+        raise InvalidValueError("must be a finite number")
+    return float(value)
 
 
 def moment(node: Node) -> dt.datetime:
     """Read a date and time with its offset: TOML's own, or ISO 8601 in a string."""
-    value = node.value
-    if isinstance(value, str):
-        try:
-            value = dt.datetime.fromisoformat(value)
-        except ValueError:
-            raise InvalidValueError(
-                f'must be a date and time like 2026-11-30T00:00:00Z, is "{value}"'
-            ) from None
+    value = _from_iso(node.value, dt.datetime.fromisoformat)
     if not isinstance(value, dt.datetime):
         raise InvalidValueError(f"must be a date and time like 2026-11-30T00:00:00Z, is {_kind(value)}")
     if value.tzinfo is None:
@@ -267,12 +261,7 @@ def moment(node: Node) -> dt.datetime:
 
 def day(node: Node) -> dt.date:
     """Read a date: TOML's own, or ISO 8601 in a string."""
-    value = node.value
-    if isinstance(value, str):
-        try:
-            return dt.date.fromisoformat(value)
-        except ValueError:
-            raise InvalidValueError(f'must be a date like 2027-01-31, is "{value}"') from None
+    value = _from_iso(node.value, dt.date.fromisoformat)
     if isinstance(value, dt.datetime) or not isinstance(value, dt.date):
         raise InvalidValueError(f"must be a date like 2027-01-31, is {_kind(value)}")
     return value
@@ -368,6 +357,17 @@ def _typed(node: Node, kind: type[T], name: str) -> T:
     if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
         return value
     raise InvalidValueError(f"must be {name}, is {_kind(value)}")
+
+
+def _from_iso(value: object, convert: Callable[[str], object]) -> object:
+    try:
+        return convert(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _printable(value: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
 
 
 def _is_bare(key: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hostenv.document import Problems, Source, did_you_mean, load_toml
@@ -31,6 +31,7 @@ class Folder:
 
     path: Path
     problems: Problems
+    read: dict[str, dict[str, object] | None] = field(default_factory=dict)
 
     def label(self, relative: str) -> str:
         """Return how messages call a file: ``envspecs/ct200.toml``."""
@@ -43,20 +44,29 @@ class Folder:
             tuple(sorted(f"{below}{path.stem}" for path in folder.glob("*.toml"))) if folder.is_dir() else ()
         )
 
-    def merged(self, name: str, *, within: tuple[str, ...] = ()) -> Merged:
+    def merged(self, name: str, *, within: tuple[str, ...] = ()) -> Merged | None:
         """Return a document by its name (``ct200``, ``classes/a6000``) with its classes merged in.
 
         A nested table is merged key by key; everything else, lists included, is replaced. ``within`` are
-        the documents that are being merged, to find cycles.
+        the documents that are being merged, to find cycles. None: a file of them cannot be parsed, which
+        is noted.
         """
         document = self.label(f"{name}.toml")
-        values = load_toml(self.path / f"{name}.toml", document=document, problems=self.problems)
+        if name not in self.read:
+            path = self.path / f"{name}.toml"
+            self.read[name] = load_toml(path, document=document, problems=self.problems)
+        content = self.read[name]
+        if content is None:
+            return None
+        values = dict(content)
         short = name.rpartition("/")[2]
         own = Merged(values=values, source=Source(document), classes=(), lock_owner=short)
         parent = self._parent(values.pop("extends", None), document, within=(*within, name))
         if parent is None:
             return own
         base = self.merged(parent, within=(*within, name))
+        if base is None:
+            return None
         merged, source = overlaid(base.values, base.source, values, own.source)
         return Merged(
             values=merged,
@@ -75,7 +85,8 @@ class Folder:
         elif word in within:
             why = f"a class cannot extend itself: {' → '.join((*within[within.index(word) :], word))}"
         elif not re.fullmatch(r"classes/[A-Za-z0-9][A-Za-z0-9._-]*", word):
-            why = f'must name a class as "classes/NAME", is "{word}"{did_you_mean(f"classes/{word}", known)}'
+            near = f', did you mean "classes/{word}"?' if f"classes/{word}" in known else ""
+            why = f'must name a class as "classes/NAME", is "{word}"{near}'
         elif word not in known:
             why = f'there is no "{word}.toml" beside it{did_you_mean(word, known)}'
         else:

@@ -83,7 +83,7 @@ def load_fleet(folder: Path) -> Fleet:
     for name in classes:
         _read_class(files, name)
     names = [name for name in files.names() if name != FLEET_FILE]
-    specs = {name: _read_spec(files, name) for name in names}
+    specs = {name: spec for name in names if (spec := _read_spec(files, name))}
     defaults = _read_fleet_file(files)
     files.problems.raise_any()
     fleet = Fleet(folder=folder, specs=MappingProxyType(specs), default_hosts=defaults)
@@ -94,8 +94,10 @@ def load_fleet(folder: Path) -> Fleet:
     return fleet
 
 
-def _read_spec(files: Folder, name: str) -> Spec:
+def _read_spec(files: Folder, name: str) -> Spec | None:
     merged = files.merged(name)
+    if merged is None:
+        return None
     return files.problems.read(
         merged.values,
         table_of(
@@ -114,6 +116,8 @@ def _read_spec(files: Folder, name: str) -> Spec:
 def _read_class(files: Folder, name: str) -> None:
     """Validate a class by itself, as a host with the least that a host must say; it may extend none."""
     merged = files.merged(name)
+    if merged is None:
+        return
     for key in ("identity", "capture"):
         if merged.values.pop(key, None) is not None:
             files.problems.add(merged.source.child(key).document, key, "belongs to one host, not to a class")
@@ -133,6 +137,8 @@ def _read_fleet_file(files: Folder) -> tuple[str, ...]:
         return ()
     document = files.label(path.name)
     values = load_toml(path, document=document, problems=files.problems)
+    if values is None:
+        return ()
     reader = table_of(lambda table: table.get("default-hosts", list_of(words.line), ()))
     return files.problems.read(values, reader, source=Source(document))
 

@@ -76,7 +76,7 @@ def alias(node: Node) -> str:
     value = line(node)
     if "@" in value:
         raise InvalidValueError(f'must be an SSH alias without a user (that is host.user), is "{value}"')
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:%-]*", value):
+    if not re.fullmatch(r"[A-Za-z0-9_:][A-Za-z0-9._:%-]*", value):
         raise InvalidValueError(f'must be an SSH alias, is "{value}"')
     return value
 
