@@ -9,6 +9,7 @@ import json
 import pathlib
 import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from hostenv.agent import wire
@@ -16,6 +17,7 @@ from hostenv.errors import HostenvError, HostError, Outcome, RefusedError, Unrea
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from hostenv.machine.channel import Channel, Transport
 
@@ -84,6 +86,11 @@ class Agent:
         self._closing = threading.Event()
         self._heart = threading.Thread(target=self._beat, name=f"heartbeat {host}", daemon=True)
 
+    @property
+    def host(self) -> str:
+        """The name of the host that the agent runs on."""
+        return self._host
+
     def start(self) -> None:
         """Send the agent's code and wait for its greeting.
 
@@ -94,12 +101,7 @@ class Agent:
         while wire.MARKER not in self._buffer:
             piece = self._channel.receive(wire.PIECE)
             if not piece or len(self._buffer) > NOISE:
-                status = self._channel.wait(5.0)
-                raise UnreachableError(
-                    f"{self._host}: the agent did not start (exit {status}): "
-                    f"{self._channel.stderr_tail().strip() or 'nothing on standard error'}",
-                    hint="a python3 of version 3.8 or later must be on the host's PATH",
-                )
+                raise self._not_started(self._channel.wait(5.0))
             self._buffer += piece
         del self._buffer[: self._buffer.index(wire.MARKER) + len(wire.MARKER)]
         self._heart.start()
@@ -111,17 +113,33 @@ class Agent:
         *,
         on_event: Callable[[Mapping[str, Any]], None] | None = None,
         on_data: Callable[[bytes], None] | None = None,
-        data: Iterable[bytes | memoryview] | None = None,
+        data: Iterable[bytes | bytearray | memoryview] | None = None,
         **arguments: object,
     ) -> Any:
         """Run one operation and return its result.
 
-        ``data`` follows the request as bulk data; ``on_data`` receives the bulk data of the answer. What the
-        operation cannot do is raised as the matching error, with the host's name in front.
+        ``data`` follows the request as bulk data, sent while answers are read, so that a refusal ends it at
+        once; what producing it raises is raised here, and ends the agent. ``on_data`` receives the bulk
+        data of the answer. What the operation cannot do is raised as the matching error, with the host's
+        name in front.
         """
         self._send(wire.encode({"op": operation, "args": arguments}))
-        if data is not None:
-            self._send_data(data)
+        if data is None:
+            return self._answer(operation, on_event, on_data)
+        with self._sender(data) as sending:
+            try:
+                return self._answer(operation, on_event, on_data)
+            except UnreachableError:
+                if sending.done() and (error := sending.exception()):
+                    raise error from None  # it ended the agent
+                raise
+
+    def _answer(
+        self,
+        operation: str,
+        on_event: Callable[[Mapping[str, Any]], None] | None,
+        on_data: Callable[[bytes], None] | None,
+    ) -> Any:
         for kind, body in self._frames():
             if kind == wire.DATA and on_data:
                 on_data(body)
@@ -150,6 +168,13 @@ class Agent:
             self._channel.wait(5.0)
         self._channel.close()
 
+    def _not_started(self, status: int | None) -> UnreachableError:
+        told = self._channel.stderr_tail().strip() or "nothing on standard error"
+        hint = "a python3 of version 3.8 or later must be on the host's PATH"
+        if told.startswith("sudo:"):
+            hint = "sudo is never asked for a password: allow this user NOPASSWD, or log in as root"
+        return UnreachableError(f"{self._host}: the agent did not start (exit {status}): {told}", hint=hint)
+
     def _error(self, operation: str, told: Mapping[str, Any]) -> Exception:
         if told["outcome"] == "bug":
             return RuntimeError(f"{self._host}: {operation}:\n{told['message']}")
@@ -160,8 +185,27 @@ class Agent:
         with self._sending:
             self._channel.send(frame)
 
-    def _send_data(self, data: Iterable[bytes | memoryview]) -> None:
+    @contextlib.contextmanager
+    def _sender(self, data: Iterable[bytes | bytearray | memoryview]) -> Iterator[Future[None]]:
+        """Send ``data`` in the background for as long as its answer is awaited."""
+        answered = threading.Event()
+        with ThreadPoolExecutor(1, thread_name_prefix="data") as pool:
+            sending = pool.submit(self._send_data, data, answered)
+            sending.add_done_callback(self._end_without_data)
+            try:
+                yield sending
+            finally:
+                answered.set()
+
+    def _end_without_data(self, sending: Future[None]) -> None:
+        if sending.exception():
+            with contextlib.suppress(UnreachableError, OSError):
+                self._channel.close_input()
+
+    def _send_data(self, data: Iterable[bytes | bytearray | memoryview], answered: threading.Event) -> None:
         for piece in data:
+            if answered.is_set():
+                break  # an answer before the end is a refusal
             with self._sending:
                 self._channel.send(wire.HEADER.pack(wire.DATA, len(piece)))
                 self._channel.send(piece)

@@ -1,0 +1,212 @@
+"""Streams of files: what lands is what was named, in its place, and nowhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hostenv.agent import place, stream
+from hostenv.agent.folders import Folders
+from hostenv.agent.wire import AgentError
+from hostenv.errors import HostError, RefusedError
+from hostenv.machine import bulk
+from hostenv.machine.agent import agent_on
+from hostenv.machine.local import LocalTransport
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator
+
+    from hostenv.machine.agent import Agent
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    with agent_on(LocalTransport("here"), python=sys.executable) as started:
+        yield started
+
+
+def fill(root: pathlib.Path) -> list[bulk.File]:
+    """Write files of every kind of size and return them with the digests that sha256sum gives."""
+    sizes = {"empty": 0, "a/small": 13, "a/b/page": 70_000, "a/b/large": 3_500_001, "z é\udcff": 5}
+    for index, (name, size) in enumerate(sizes.items()):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.urandom(size))
+        path.chmod(0o640 + index % 2)
+        os.utime(path, ns=(1, 1_700_000_000_123_456_789 + index))
+    return [bulk.File(path=name, size=size, sha256=sha256sum(root / name)) for name, size in sizes.items()]
+
+
+def sha256sum(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return subprocess.run(["sha256sum"], stdin=file, capture_output=True, check=True).stdout.decode()[:64]
+
+
+def listing(root: pathlib.Path) -> dict[str, tuple[int, int, str]]:
+    return {
+        os.fsencode(path.relative_to(root)).hex(): (
+            path.stat().st_mode,
+            path.stat().st_mtime_ns,
+            sha256sum(path),
+        )
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("direction", ["there", "back"])
+def test_files_arrive_with_bytes_mode_and_time(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, connections: int, direction: str
+) -> None:
+    monkeypatch.setattr(bulk, "RANGE", 1 << 20)
+    source, destination = tmp_path / "source", tmp_path / "new" / "destination"
+    files = fill(source)
+    told: list[int] = []
+    with contextlib.ExitStack() as stack:
+        agents = [
+            stack.enter_context(agent_on(LocalTransport("here"), python=sys.executable))
+            for _ in range(connections)
+        ]
+        if direction == "there":
+            digests = bulk.send_files(agents, source, str(destination), files, on_progress=told.append)
+        else:
+            digests = bulk.receive_files(agents, str(source), destination, files, on_progress=told.append)
+    assert digests == {file.path: file.sha256 for file in files}
+    assert listing(destination) == listing(source)
+    assert sum(told) >= sum(file.size for file in files)
+    assert not list(destination.glob(".incoming-*"))
+
+
+def test_a_wrong_digest_is_refused_and_the_old_file_stays(agent: Agent, tmp_path: pathlib.Path) -> None:
+    source, destination = tmp_path / "source", tmp_path / "destination"
+    fill(source)
+    destination.mkdir()
+    (destination / "empty").write_text("old")
+    wrong = bulk.File(path="empty", size=0, sha256="0" * 64)
+    with pytest.raises(HostError, match=r"here: empty: landed with sha256 e3b0c.*expected 0000"):
+        bulk.send_files([agent], source, str(destination), [wrong])
+    assert (destination / "empty").read_text() == "old"
+    assert agent.call("echo", value=1) == 1
+
+
+def test_a_file_that_does_not_exist_here_ends_the_transfer(agent: Agent, tmp_path: pathlib.Path) -> None:
+    with pytest.raises(HostError, match="No such file"):
+        bulk.send_files([agent], tmp_path, str(tmp_path / "d"), [bulk.File(path="missing", size=1)])
+
+
+def test_a_refusal_ends_a_large_transfer_at_once(agent: Agent, tmp_path: pathlib.Path) -> None:
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < 4 << 30:
+            sent += 1 << 20
+            yield bytes(1 << 20)
+
+    agent.call("place.begin", root=str(tmp_path), label="t")
+    with pytest.raises(HostError):
+        agent.call("place.put", root=str(tmp_path), label="t", data=endless())
+    assert sent < 200 << 20
+    assert agent.call("echo", value=1) == 1
+
+
+def test_a_host_without_room_refuses_before_anything_is_sent(agent: Agent, tmp_path: pathlib.Path) -> None:
+    huge = bulk.File(path="huge", size=1 << 60)
+    with pytest.raises(RefusedError, match="MiB are to come"):
+        bulk.send_files([agent], tmp_path, str(tmp_path / "d"), [huge])
+
+
+@pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a/../../out", "", "a//b", "a/", "./a", "nul\0"])
+def test_no_path_leaves_its_root(tmp_path: pathlib.Path, path: str) -> None:
+    """Neither the sender nor the receiver trusts the other."""
+    root = tmp_path / "root"
+    place.begin(root=str(root), label="t")
+    unit = stream.Unit(path, 0o644, 3, 0, 3, 0, "")
+    landing = place.Landing(str(root), "t")
+    with pytest.raises(AgentError, match="is no path below a root"):
+        landing.receive([unit.head() + b"abc"])
+    landing.close()
+    with pytest.raises(AgentError, match="is no path below a root"):
+        list(stream.send(str(root), [stream.Wanted(path)]))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["root"]
+
+
+def test_no_link_leads_out_of_a_root(agent: Agent, tmp_path: pathlib.Path) -> None:
+    source, destination, outside = tmp_path / "source", tmp_path / "destination", tmp_path / "outside"
+    files = fill(source)
+    outside.mkdir()
+    destination.mkdir()
+    (destination / "a").symlink_to(outside)
+    with pytest.raises(HostError, match="is a link or no folder"):
+        bulk.send_files([agent], source, str(destination), files)
+    assert not list(outside.iterdir())
+    (source / "way").symlink_to(outside)
+    (outside / "secret").write_text("secret")
+    with pytest.raises(HostError, match="is a link or no folder"):
+        bulk.receive_files([agent], str(source), tmp_path / "d", [bulk.File(path="way/secret", size=6)])
+
+
+def test_a_link_at_the_place_is_replaced_and_not_written_through(
+    agent: Agent, tmp_path: pathlib.Path
+) -> None:
+    source, destination, outside = tmp_path / "source", tmp_path / "destination", tmp_path / "outside"
+    files = [file for file in fill(source) if file.path == "empty"]
+    destination.mkdir()
+    outside.write_text("kept")
+    (destination / "empty").symlink_to(outside)
+    bulk.send_files([agent], source, str(destination), files)
+    assert outside.read_text() == "kept"
+    assert not (destination / "empty").is_symlink()
+
+
+def test_what_a_killed_transfer_left_is_removed_by_the_next(agent: Agent, tmp_path: pathlib.Path) -> None:
+    stale = tmp_path / "d" / ".incoming-dead"
+    stale.mkdir(parents=True)
+    (stale / "1-1").write_text("half")
+    bulk.send_files([agent], tmp_path, str(tmp_path / "d"), [])
+    assert not list((tmp_path / "d").iterdir())
+
+
+def test_more_folders_than_stay_open(tmp_path: pathlib.Path) -> None:
+    folders = Folders(str(tmp_path))
+    for index in range(200):
+        folder, name = folders.locate(f"{index % 100}/x/file", make=True)
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+    folders.close()
+    assert len(list(tmp_path.glob("*/x/file"))) == 100
+
+
+@given(cuts=st.lists(st.integers(1, 400), max_size=40))
+def test_a_stream_may_be_cut_anywhere(cuts: list[int]) -> None:
+    bodies = {"a": b"x" * 300, "b/é": b"", "c": b"yz"}
+    whole = b"".join(
+        stream.Unit(path, 0o644, len(body), 0, len(body), -5, hashlib.sha256(body).hexdigest()).head() + body
+        for path, body in bodies.items()
+    )
+    pieces, start = [], 0
+    for cut in cuts:
+        pieces.append(whole[start : start + cut])
+        start += cut
+    reader = stream.Reader([*pieces, whole[start:]])
+    read = {}
+    while unit := reader.unit():
+        read[unit.path] = b"".join(reader.body(unit.length))
+    assert read == bodies
+
+
+@pytest.mark.parametrize(
+    ("allowed", "round_trip", "size", "expected"),
+    [(4, 0.0003, 4 << 30, 1), (4, 0.02, 4 << 30, 4), (1, 0.02, 4 << 30, 1), (4, 0.02, 1 << 20, 1)],
+)
+def test_connections_where_they_pay(allowed: int, round_trip: float, size: int, expected: int) -> None:
+    assert bulk.worthwhile_connections(allowed, round_trip, size) == expected
