@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
 import zipfile
+import zlib
 from typing import Any, Dict, List, Sequence, Tuple
 
-from hostenv.agent import venv
+from hostenv.agent import distinfo, record, tree, venv
 from hostenv.agent.files import sync_folder, sync_volume, write_file
 from hostenv.agent.layout import OWN, Layout
 from hostenv.agent.wire import AgentError, Wire
@@ -22,9 +24,10 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     """Make the build that ``plan`` describes, unless it is there; returns what was read of it.
 
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
-    size, sha256 each), ``files`` (path below site-packages, mode, size, owner: their bytes follow the
-    request in that order), ``removed``, ``link_mode``, ``bytecode``, ``min_free`` and ``inputs`` (kept
-    beside the build). Killed at any moment, what is left bears no id, and the next build removes it.
+    size, sha256 each), ``files`` (path below site-packages, mode, size, sha256: their bytes follow the
+    request in that order), ``removed``, ``link_mode``, ``bytecode``, ``min_free``, and what is kept beside
+    the build: ``inputs`` and ``series`` (name → text). Killed at any moment, what is left bears no id, and
+    the next build removes it.
     """
     layout = Layout(root)
     files = _receive(wire, plan["files"])
@@ -37,7 +40,7 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
             _discard(finished)
             _check_room(layout, plan)
             unfinished = os.path.join(layout.builds, f".tmp-{build}")
-            _fill(wire, layout, unfinished, plan, files, descriptors)
+            _Job(wire, layout, plan, descriptors).fill(unfinished, finished, files)
             os.rename(unfinished, finished)
             sync_folder(layout.builds)
     return read(finished)
@@ -56,41 +59,72 @@ def facts(wire: Wire, *, root: str, build: str) -> Dict[str, Any]:
     return read(Layout(root).build(build))
 
 
-def _fill(  # noqa: PLR0913  the one place where all of it comes together
-    wire: Wire,
-    layout: Layout,
-    path: str,
-    plan: Dict[str, Any],
-    files: List[Tuple[Dict[str, Any], bytes]],
-    descriptors: Sequence[int],
-) -> None:
-    """Fill the folder of an unfinished build; durable when it returns."""
-    uv = venv.Uv(plan["uv"], layout.cache, descriptors)
-    wire.event(phase="venv")
-    uv.create(path, plan["python"])
-    wire.event(phase="install", packages=len(plan["wheels"]))
-    uv.install(path, plan["wheels"], venv.link_mode(layout, plan["link_mode"]))
-    site = venv.site_packages(path)
-    wire.event(phase="arrange")
-    settled = venv.settle_conflicts(site, plan["wheels"])
-    _place(site, files, plan["removed"])
-    if plan["bytecode"] == "compile":
-        wire.event(phase="bytecode")
-        venv.compile_bytecode(path, layout.build(plan["inputs"]["build"]), descriptors)
-    wire.event(phase="manifest")
-    _keep(wire, path, plan, {"settled": settled})
-    wire.event(phase="sync")
-    sync_volume(path)
+class _Job:
+    """One unfinished build being filled."""
+
+    def __init__(self, wire: Wire, layout: Layout, plan: Dict[str, Any], descriptors: Sequence[int]) -> None:
+        self._wire = wire
+        self._plan = plan
+        self._uv = venv.Uv(plan["uv"], layout.cache, descriptors)
+        self._mode = venv.link_mode(layout, plan["link_mode"])
+        self._descriptors = descriptors
+
+    def fill(self, path: str, final: str, files: List[Tuple[Dict[str, Any], bytes]]) -> None:
+        """Fill the folder ``path``, which will be renamed to ``final``; durable when it returns."""
+        self._wire.event(phase="install", packages=len(self._plan["wheels"]))
+        self._uv.create(path, self._plan["python"])
+        self._uv.install(path, self._plan["wheels"], self._mode)
+        settled = self._settle(path)
+        _place(venv.site_packages(path), files, self._plan["removed"])
+        if self._plan["bytecode"] == "compile":
+            self._wire.event(phase="bytecode")
+            venv.compile_bytecode(path, final, self._descriptors)
+        self._wire.event(phase="manifest")
+        _keep(path, self._plan, settled)
+        self._wire.event(phase="sync")
+        sync_volume(path)
+
+    def _settle(self, path: str) -> Dict[str, str]:
+        """Decide by rule whose bytes lie where two distributions own one path: uv's order is a race.
+
+        The winners are installed again, in the rule's order, so that the last one's bytes stay, scripts
+        included. Returns path → winner.
+        """
+        disputes = record.contested(record.installed(path))
+        settled = {tree.text(contested): record.winner(claims) for contested, claims in disputes.items()}
+        wheels = {f"{_normal(each['name'])}=={each['version']}": each for each in self._plan["wheels"]}
+        for owner in sorted(set(settled.values())):
+            name, _, version = owner.partition("==")
+            self._uv.reinstall(path, wheels[f"{_normal(name)}=={version}"], self._mode)
+        return settled
 
 
-def _keep(wire: Wire, path: str, plan: Dict[str, Any], known: Dict[str, Any]) -> None:
-    raise NotImplementedError
+def _keep(path: str, plan: Dict[str, Any], settled: Dict[str, str]) -> None:
+    """Read the environment once and keep beside it what was read: facts, manifest, stat cache."""
+    own = os.path.join(path, OWN)
+    os.mkdir(own)
+    looked = tree.scan(path, cache=os.path.join(own, "stat"))
+    canonical = looked.canonical()
+    described = {"tree": looked.summary(canonical), "settled": settled, **record.describe(looked)}
+    contents = {
+        "facts.json": json.dumps(described).encode(),
+        "inputs.json": json.dumps(plan["inputs"], indent=1, sort_keys=True).encode(),
+        "manifest.z": zlib.compress(canonical, 1),
+    }
+    for name, content in contents.items():
+        write_file(os.path.join(own, name), content)
+    for name, content in plan["series"].items():
+        target = _inside(own, os.path.join("series", name))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        write_file(target, content.encode("utf-8", "surrogateescape"))
+
+
+def _normal(name: str) -> str:
+    return distinfo.normalised(name)
 
 
 def _receive(wire: Wire, described: List[Dict[str, Any]]) -> List[Tuple[Dict[str, Any], bytes]]:
     """Take the bytes of the plan's files, each checked against its digest."""
-    import hashlib  # noqa: PLC0415
-
     received = memoryview(b"".join(wire.data()))
     files = []
     start = 0

@@ -14,6 +14,9 @@ from hostenv.agent.layout import Layout
 from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
 
+_NAMED = 8
+"""Processes that a refusal names."""
+
 
 def activate(  # noqa: PLR0913  one request of the protocol, by keyword
     wire: Wire,
@@ -27,7 +30,7 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
     despite_running: bool = False,
     hold: Optional[Dict[str, Any]] = None,
 ) -> Dict[str, Any]:
-    """Point ``current`` at a new generation of ``build``: the one moment that changes the environment.
+    """Point ``current`` at a new generation of ``build``: the moment that changes the environment.
 
     The generation, with its receipt inside, is complete and durable before the pointer moves. ``hold``
     becomes the host's hold; ``None`` lifts it. Returns the generation's number, the previous one, and the
@@ -43,7 +46,8 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
         through = _running_through(layout, link) if previous is not None else []
         if through and not despite_running:
             raise _RunningError(through)
-        _check_link(layout, link, adopt_link)
+        if not adopt_link:
+            _check_link(layout, link)
         number = (previous or 0) + 1
         _write_generation(layout, number, build, {**receipt, "previous": previous, "made": time.time()})
         replace_link(layout.current, os.path.join("generations", str(number)))
@@ -54,7 +58,9 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
     return {"generation": number, "previous": previous, "running": through, "adopted": adopted}
 
 
-def stage(wire: Wire, *, root: str, build: str, receipt: Dict[str, Any], who: Dict[str, Any]) -> Dict[str, Any]:
+def stage(
+    wire: Wire, *, root: str, build: str, receipt: Dict[str, Any], who: Dict[str, Any]
+) -> Dict[str, Any]:
     """Record ``build`` as the one that the next switch takes, with the receipt it will get."""
     del wire
     layout = Layout(root)
@@ -66,12 +72,20 @@ def stage(wire: Wire, *, root: str, build: str, receipt: Dict[str, Any], who: Di
     return staged
 
 
+def history(wire: Wire, *, root: str) -> List[Dict[str, Any]]:
+    """Return every generation's receipt, oldest first."""
+    del wire
+    layout = Layout(root)
+    receipts = (layout.receipt(number) for number in layout.generation_numbers())
+    return [receipt for receipt in receipts if receipt]
+
+
 class _RunningError(AgentError):
     """Processes would continue with other files than they started with."""
 
     def __init__(self, through: List[Dict[str, Any]]) -> None:
-        named = "; ".join(f"pid {each['pid']} {each['name']} ({each['how']})" for each in through[:8])
-        more = f"; and {len(through) - 8} more" if len(through) > 8 else ""
+        named = "; ".join(f"pid {each['pid']} {each['name']} ({each['how']})" for each in through[:_NAMED])
+        more = f"; and {len(through) - _NAMED} more" if len(through) > _NAMED else ""
         super().__init__(
             f"{len(through)} running process(es) use the environment through its link: {named}{more}",
             hint="their lazy imports would come from the new build; stop them, or pass --despite-running",
@@ -83,8 +97,8 @@ def _running_through(layout: Layout, link: Optional[str]) -> List[Dict[str, Any]
     return running.users_of([path for path in (link, layout.current) if path])
 
 
-def _check_link(layout: Layout, link: Optional[str], adopt: bool) -> None:
-    if link and os.path.lexists(link) and not _is_ours(layout, link) and not adopt:
+def _check_link(layout: Layout, link: Optional[str]) -> None:
+    if link and os.path.lexists(link) and not _is_ours(layout, link):
         message = f"{link} exists and is not hostenv's link"
         hint = "--adopt-link moves it aside, to a name beside it, and puts the link in its place"
         raise AgentError(message, hint=hint, outcome="refused")
@@ -95,7 +109,7 @@ def _is_ours(layout: Layout, link: str) -> bool:
 
 
 def _make_link(layout: Layout, link: Optional[str]) -> Optional[str]:
-    """Create ``link`` where it is missing; what stands there instead is moved aside, and where it went returned."""
+    """Create ``link`` where it is missing; what stands there is moved aside, and its new path returned."""
     if not link or _is_ours(layout, link):
         return None
     aside = None

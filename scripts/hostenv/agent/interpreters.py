@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
 
-from hostenv.agent.wire import Wire
+if TYPE_CHECKING:
+    from hostenv.agent.wire import Wire
 
 _PLACES = (
     "/usr/bin",
@@ -23,34 +24,33 @@ _PLACES = (
     "~/miniforge3/bin",
 )
 
+_MINORS = range(8, 20)
+
 _ASK = (
-    "import json,sys,sysconfig;"
-    "print(json.dumps([sys.implementation.name,sys.version.split()[0],"
-    "sysconfig.get_config_var('SOABI'),sys.prefix==sys.base_prefix,sys.executable]))"
+    "import json,sys;"
+    "print(json.dumps([sys.implementation.name,sys.version.split()[0],sys.prefix==sys.base_prefix,sys.executable]))"
 )
 
 
-def find(wire: Wire, version: str, extra: Optional[List[str]] = None) -> List[Dict[str, Any]]:
-    """Return the CPython interpreters of ``version`` (``"3.12"``), best first: newest patch level.
+def find(wire: Wire, version: Optional[str] = None) -> List[Dict[str, Any]]:
+    """Return the CPython interpreters of a minor version (``"3.12"``), or all, the newest first.
 
     Only real executables are asked: a shim that is a script answers for another interpreter. Interpreters
     inside a virtual environment are left out; a build must not depend on one.
     """
     del wire
-    found = []
-    for path in _candidates(version, extra or []):
-        answer = _ask(path)
-        if answer and answer["version"].split(".")[:2] == version.split(".")[:2] and answer["base"]:
-            found.append(answer)
-    return sorted(found, key=lambda each: _key(each["version"]), reverse=True)
+    minors = [version] if version else [f"3.{minor}" for minor in _MINORS]
+    answers = [answer for minor in minors for answer in map(_ask, _candidates(minor)) if answer]
+    fitting = [each for each in answers if version is None or each["version"].startswith(version + ".")]
+    return sorted(fitting, key=lambda each: _key(each["version"]), reverse=True)
 
 
-def _candidates(version: str, extra: List[str]) -> Iterator[str]:
-    places = [os.path.dirname(os.path.realpath(sys.executable)), *os.environ.get("PATH", "").split(":"), *_PLACES]
-    named = [os.path.join(place, f"python{version}") for place in places if place]
+def _candidates(version: str) -> Iterator[str]:
+    own = os.path.dirname(os.path.realpath(sys.executable))
+    places = [own, *os.environ.get("PATH", "").split(":"), *_PLACES]
     seen: Set[str] = set()
-    for pattern in [*extra, *named]:
-        for path in sorted(glob.glob(os.path.expanduser(pattern))):
+    for place in filter(None, places):
+        for path in sorted(glob.glob(os.path.expanduser(os.path.join(place, f"python{version}")))):
             real = os.path.realpath(path)
             if real not in seen and _is_elf(real):
                 seen.add(real)
@@ -67,15 +67,14 @@ def _is_elf(path: str) -> bool:
 
 def _ask(path: str) -> Optional[Dict[str, Any]]:
     try:
-        answer = subprocess.run(
-            (path, "-I", "-S", "-B", "-c", _ASK), capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL
-        )
-        name, version, soabi, base, executable = json.loads(answer.stdout)
+        argv = (path, "-I", "-S", "-B", "-c", _ASK)
+        answer = subprocess.run(argv, capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL)
+        name, version, base, executable = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    if name != "cpython":
+    if name != "cpython" or not base:
         return None
-    return {"path": executable or path, "version": version, "soabi": soabi, "base": base}
+    return {"path": executable or path, "version": version}
 
 
 def _key(version: str) -> List[int]:

@@ -74,7 +74,10 @@ class Layout:
 
     def sound_builds(self) -> List[str]:
         """Return the finished builds whose interpreter is still there."""
-        return [name for name in self.finished_builds() if os.path.exists(os.path.join(self.builds, name, "bin", "python"))]
+        pythons = (
+            (name, os.path.join(self.builds, name, "bin", "python")) for name in self.finished_builds()
+        )
+        return [name for name, python in pythons if os.path.exists(python)]
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:
@@ -91,14 +94,20 @@ def read_json(path: str) -> Optional[Dict[str, Any]]:
 
 
 def state(wire: Wire, root: str, link: Optional[str] = None) -> Dict[str, Any]:
-    """Return what stands under ``root``: the operation behind a plan. Nothing is written."""
+    """Return what stands under ``root``: the operation behind a plan. Nothing is written.
+
+    A leading ``~`` in ``root`` and ``link`` is the home folder of the user here; the answer holds both
+    absolute.
+    """
     del wire
-    layout = Layout(root)
-    ground = _existing_ancestor(root)
+    layout = Layout(os.path.expanduser(root))
+    link = link and os.path.expanduser(link)
+    ground = _existing_ancestor(layout.root)
     volume = os.statvfs(ground)
     number = layout.current_number()
     return {
-        "root": root,
+        "root": layout.root,
+        "machine": _machine(),
         "free": volume.f_bavail * volume.f_frsize,
         "noexec": bool(volume.f_flag & os.ST_NOEXEC),
         "writable": os.access(ground, os.W_OK | os.X_OK) and not volume.f_flag & os.ST_RDONLY,
@@ -109,8 +118,18 @@ def state(wire: Wire, root: str, link: Optional[str] = None) -> Dict[str, Any]:
         "generations": layout.generation_numbers(),
         "staged": read_json(layout.staged),
         "hold": read_json(layout.hold),
-        "link": None if link is None else _link_state(layout, link),
+        "link": link,
+        "link_state": None if link is None else _link_state(layout, link),
     }
+
+
+def _machine() -> Dict[str, Optional[str]]:
+    """Return what a lock's platform is made of. ``glibc`` is ``None`` where the C library is another."""
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (ValueError, OSError):
+        name = version = ""
+    return {"arch": os.uname().machine, "glibc": version if name == "glibc" else None}
 
 
 def _link_state(layout: Layout, link: str) -> str:

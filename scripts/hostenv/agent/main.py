@@ -18,7 +18,6 @@ OPERATIONS: Dict[str, str] = {
     "record.owners": "hostenv.agent.record:owners",
     "root.state": "hostenv.agent.layout:state",
     "interpreters.find": "hostenv.agent.interpreters:find",
-    "interpreters.versions": "hostenv.agent.interpreters:versions",
     "build.make": "hostenv.agent.build:make",
     "build.facts": "hostenv.agent.build:facts",
     "generation.activate": "hostenv.agent.generations:activate",

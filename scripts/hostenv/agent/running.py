@@ -66,10 +66,10 @@ def _words(path: str) -> List[str]:
 def _mapped(path: str) -> Iterator[str]:
     seen = set()
     for line in _read(path).splitlines():
-        fields = line.split(None, 5)
-        if len(fields) == 6 and fields[5].startswith(b"/") and fields[5] not in seen:
-            seen.add(fields[5])
-            yield os.fsdecode(fields[5])
+        name = line[line.find(b"/") :] if b"/" in line else b""  # the five columns before it hold none
+        if name and name not in seen:
+            seen.add(name)
+            yield os.fsdecode(name)
 
 
 def _name(pid: int) -> str:

@@ -1,4 +1,4 @@
-"""The venv of a build, made by uv from wheels that lie on this host: no index, no configuration, no compiler."""
+"""The venv of a build, made by uv from wheels that lie on this host: no index, no settings, no compiler."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import json
 import os
 import subprocess
 import tempfile
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
-from hostenv.agent.layout import Layout
 from hostenv.agent.wire import AgentError
+
+if TYPE_CHECKING:
+    from hostenv.agent.layout import Layout
 
 _FICLONE = 0x40049409
 """ioctl(2) request that shares a file's extents, linux/fs.h."""
@@ -30,16 +32,23 @@ class Uv:
         """Make an empty, relocatable venv for the interpreter at ``python``."""
         self._run("venv", "--no-project", "--relocatable", "--python", python, path)
 
-    def install(self, path: str, wheels: List[Dict[str, Any]], link_mode: str) -> None:
-        """Install exactly ``wheels``, each by its path and hash."""
+    def install(self, path: str, wheels: List[Dict[str, Any]], mode: str) -> None:
+        """Install exactly ``wheels``, each by its path and hash; whatever else is there goes."""
+        self._install(("sync", "--allow-empty-requirements"), path, wheels, mode)
+
+    def reinstall(self, path: str, wheel: Dict[str, Any], mode: str) -> None:
+        """Remove one installed distribution and install it again from ``wheel``."""
+        self._install(("install", "--no-deps", "--reinstall", "-r"), path, [wheel], mode)
+
+    def _install(self, words: Sequence[str], path: str, wheels: List[Dict[str, Any]], mode: str) -> None:
         with tempfile.TemporaryDirectory(prefix="hostenv-", dir=self._cache) as folder:
             rendered = os.path.join(folder, "pylock.toml")
             with open(rendered, "w", encoding="utf-8") as file:
                 file.write(render(wheels))
-            python = os.path.join(path, "bin", "python")
             self._run(
-                *("pip", "sync", "--preview-features", "pylock", "--no-index", "--no-build", "--require-hashes"),
-                *("--allow-empty-requirements", "--link-mode", link_mode, "--python", python, rendered),
+                *("pip", *words, rendered, "--python", os.path.join(path, "bin", "python")),
+                *("--preview-features", "pylock", "--no-index", "--no-build", "--require-hashes"),
+                *("--link-mode", mode),
             )
 
     def _run(self, *words: str) -> None:
@@ -78,8 +87,10 @@ def render(wheels: List[Dict[str, Any]]) -> str:
             "[[packages]]",
             f"name = {quoted['name']}",
             f"version = {quoted['version']}",
-            f"wheels = [{{ name = {file_name}, path = {quoted['path']}, size = {int(wheel['size'])}, "
-            f"hashes = {{ sha256 = {quoted['sha256']} }} }}]",
+            (
+                f"wheels = [{{ name = {file_name}, path = {quoted['path']}, size = {int(wheel['size'])}, "
+                f"hashes = {{ sha256 = {quoted['sha256']} }} }}]"
+            ),
         ]
     return "\n".join(lines) + "\n"
 
@@ -117,7 +128,7 @@ def _can_reflink(folder: str) -> bool:
 
 
 def compile_bytecode(path: str, final: str, descriptors: Sequence[int]) -> None:
-    """Compile every module, checked by source hash, as if it lay in ``final``.
+    """Compile every module, checked by source hash, as if ``path`` were ``final``.
 
     ``checked-hash`` bytecode depends on the source's bytes alone: the same in every build.
     """
@@ -126,8 +137,6 @@ def compile_bytecode(path: str, final: str, descriptors: Sequence[int]) -> None:
         *("--invalidation-mode", "checked-hash", "-s", path, "-p", final, site_packages(path)),
     )
     # A wheel may ship a file that does not compile (a template, another version's syntax): no fault here.
-    subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, pass_fds=tuple(descriptors), check=False)
-
-
-def settle_conflicts(site: str, wheels: List[Dict[str, Any]]) -> List[Tuple[str, str]]:
-    raise NotImplementedError
+    subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, pass_fds=tuple(descriptors), check=False
+    )

@@ -7,10 +7,12 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Dict, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
 
-from hostenv.agent.layout import Layout
 from hostenv.agent.wire import AgentError
+
+if TYPE_CHECKING:
+    from hostenv.agent.layout import Layout
 
 
 @contextlib.contextmanager
@@ -36,7 +38,6 @@ def sole_writer(layout: Layout, who: Dict[str, Any]) -> Iterator[Tuple[int, ...]
         note = json.dumps({**who, "pid": os.getpid(), "since": time.time()}).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, note, 0)
-        os.set_inheritable(descriptor, True)
         yield (descriptor,)
     finally:
         os.close(descriptor)
@@ -46,6 +47,7 @@ def _holder(descriptor: int) -> str:
     try:
         note = json.loads(os.pread(descriptor, 4096, 0))
         since = time.strftime("%H:%M:%S", time.localtime(note["since"]))
-        return f"{note.get('session', 'a session')} by {note.get('by', 'somebody')}, pid {note['pid']}, since {since}"
+        session, by = note.get("session", "a session"), note.get("by", "somebody")
+        return f"{session} by {by}, pid {note['pid']}, since {since}"
     except (ValueError, KeyError, TypeError):
         return "another session is just starting"

@@ -1,0 +1,94 @@
+"""The files of this machine as the loader's simulation sees them, each read once."""
+
+from __future__ import annotations
+
+import os
+from typing import Dict, FrozenSet, List, Optional, Tuple, Union
+
+from hostenv.agent import elfsymbols
+from hostenv.agent.elf import ElfError, ElfFile, OtherClassError
+from hostenv.agent.loader import File, Refusal
+from hostenv.agent.verdicts import SymbolFiles
+
+Identity = Tuple[int, ...]
+
+
+class HostFiles(SymbolFiles):
+    """Files by path, with the symbols of each kept by inode.
+
+    ``paths`` are all paths that were opened and ``folders`` all that were listed: what was learnt holds as
+    long as none of them changes.
+    """
+
+    def __init__(self) -> None:
+        self.paths: Dict[str, Union[File, Refusal]] = {}
+        self.folders: Dict[str, FrozenSet[str]] = {}
+        self.symbols: Dict[Identity, Union[elfsymbols.Symbols, str]] = {}
+        self._by_identity: Dict[Identity, Union[File, Refusal]] = {}
+        self._opened: Dict[Identity, str] = {}
+
+    def open(self, path: str) -> Union[File, Refusal]:
+        """Return the file at ``path``, reading its dynamic section and symbols at the first time."""
+        if path not in self.paths:
+            self.paths[path] = self._read(path)
+        return self.paths[path]
+
+    def has(self, folder: str, name: str) -> bool:
+        """Say whether ``folder`` has an entry ``name``."""
+        names = self.folders.get(folder)
+        if names is None:
+            try:
+                names = frozenset(os.listdir(folder or "/"))
+            except PermissionError:
+                return os.path.lexists(f"{folder}/{name}")  # searchable, though not readable
+            except OSError:
+                names = frozenset()
+            self.folders[folder] = names
+        return name in names
+
+    def symbols_of(self, identity: Identity) -> Union[elfsymbols.Symbols, str, None]:
+        """Return an object's symbols, or why they cannot be read."""
+        return self.symbols.get(identity)
+
+    def used(self, identity: Identity) -> Optional[List[int]]:
+        """Return the symbol indices that the relocations of an object use, in the loader's order."""
+        try:
+            descriptor = os.open(self._opened[identity], os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            return [symbol for symbol, _ in elfsymbols.relocated(ElfFile(descriptor))]
+        except ElfError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def _read(self, path: str) -> Union[File, Refusal]:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError as error:
+            return Refusal(error.strerror or str(error))
+        try:
+            status = os.fstat(descriptor)
+            identity = (status.st_dev, status.st_ino)
+            if identity not in self._by_identity:
+                self._opened[identity] = path
+                self._by_identity[identity] = self._load(descriptor, identity)
+            return self._by_identity[identity]
+        finally:
+            os.close(descriptor)
+
+    def _load(self, descriptor: int, identity: Identity) -> Union[File, Refusal]:
+        try:
+            file = ElfFile(descriptor)
+        except OtherClassError as error:
+            return Refusal(error.message, other_class=True)
+        except ElfError as error:
+            return Refusal(error.message, fatal=True)
+        except OSError as error:
+            return Refusal(f"cannot read file data: {error.strerror}", fatal=True)
+        try:
+            self.symbols[identity] = elfsymbols.read_symbols(file)
+        except ElfError as error:
+            self.symbols[identity] = error.message
+        return File(identity, file.elf)
