@@ -190,7 +190,7 @@ def _overridden(
     if against:
         yield OVERRIDDEN.finding(
             object=present.name,
-            message=f"{present.name} {present.version} stands by the spec's override, against what is required",
+            message=f"{present.name} {present.version} is there by an override, against what is required",
             evidence=[by_spec.line, *against],
         )
 
@@ -241,7 +241,7 @@ def _requires_python(facts: Facts) -> Iterator[Finding]:
         if not allowed.contains(version, prereleases=True):
             yield PYTHON.finding(
                 object=each.name,
-                message=f"{each.name} {each.version} is not for Python {version}: it fails at import or later",
+                message=f"{each.name} {each.version} is not for Python {version}: importing it may fail",
                 evidence=(f"Requires-Python: {each.requires_python}",),
                 fix="lock for another Python (python in the spec), or constrain the distribution",
             )

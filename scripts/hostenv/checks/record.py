@@ -134,8 +134,8 @@ def _by_chance(facts: Facts) -> Iterator[Finding]:
             path = installed.within_site(conflict.path)
             yield CHANCE.finding(
                 object=path,
-                message="contested paths have the bytes of whichever wheel was unpacked last, not of the rule's "
-                "winner: two builds of one lock may differ",
+                message="contested paths have the bytes of whichever wheel was unpacked last, not those of "
+                "the rule's winner: two builds of one lock may differ",
                 evidence=(f"{path}: has {conflict.holders[0]}'s bytes, the rule says {conflict.winner}",),
                 fix="nox -s build_env -- HOST lays the winner's bytes",
                 cause="record-conflict-chance",

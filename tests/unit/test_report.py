@@ -1,0 +1,89 @@
+"""Findings as people and programs see them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import pathlib
+
+from rich.console import Console
+
+from hostenv import report
+from hostenv.checks.finding import Finding, Severity
+from hostenv.checks.judge import Verdict
+from hostenv.checks.waivers import Waived
+from kit.schema import violations
+
+SCHEMA = json.loads(
+    (pathlib.Path(__file__).parents[2] / "docs/schema/findings.schema.json").read_text(encoding="utf-8")
+)
+FIX = "nox -s lock -- " + "a-host-with-a-name-that-is-long " * 4 + "--upgrade numpy"
+FINDING = Finding(
+    rule="metadata-closure",
+    severity=Severity.ERROR,
+    kind="K47",
+    object="numpy",
+    message="numpy is required and not installed: importing it fails",
+    evidence=("sglang 0.5.15 requires numpy[all]>=2",),
+    fix=FIX,
+    also=("a", "b", "c", "d", "e", "f"),
+)
+NOTE = Finding(rule="r", severity=Severity.NOTE, object="odd\nname\udcff[red]", message="[bold]not markup")
+VERDICT = Verdict(
+    findings=(FINDING, NOTE),
+    waived=(Waived(finding=NOTE, reason="why", until=dt.date(2027, 1, 31)),),
+    passed=False,
+)
+
+
+def printed(verdict: Verdict) -> str:
+    out = io.StringIO()
+    report.print_verdict(verdict, report.console(out))
+    return out.getvalue()
+
+
+def test_json_keeps_to_its_published_schema() -> None:
+    document = json.loads(json.dumps(report.findings_document(VERDICT)))
+    assert violations(document, SCHEMA) == []
+    assert document["version"] == SCHEMA["properties"]["version"]["const"]
+    assert document["findings"][0]["fix"] == FIX
+
+
+def test_the_schema_refuses_what_is_not_in_it() -> None:
+    document = report.findings_document(VERDICT) | {"passed": 1, "extra": None}
+    assert len(violations(document, SCHEMA)) == 2
+
+
+def test_worst_first_and_a_fix_can_be_copied_from_one_line() -> None:
+    lines = printed(VERDICT).splitlines()
+    assert lines[1].startswith("error")
+    assert f"  → {FIX}" in lines
+    assert lines[-1] == "checks failed: 1 error, 1 note, 1 waived"
+
+
+def test_away_from_a_terminal_there_are_no_control_characters() -> None:
+    text = printed(VERDICT)
+    assert "\x1b" not in text
+    assert "[bold]not markup" in text
+    assert "odd\\nname\\udcff[red]" in text
+    text.encode("utf-8")
+
+
+def test_a_terminal_gets_colour() -> None:
+    out = io.StringIO()
+    report.print_verdict(VERDICT, Console(file=out, force_terminal=True, color_system="standard", width=80))
+    assert "\x1b[" in out.getvalue()
+
+
+def test_a_narrow_terminal_folds_paths_and_cuts_nothing() -> None:
+    out = io.StringIO()
+    path = "very/long/" * 12 + "end.so"
+    long = Finding(rule="r", severity=Severity.WARNING, object=path, message="m")
+    report.print_verdict(Verdict(findings=(long,), waived=(), passed=True), Console(file=out, width=60))
+    assert "…" not in out.getvalue()
+    assert "".join(out.getvalue().split()).count("very/long/") >= 8
+
+
+def test_nothing_found_is_one_line() -> None:
+    assert printed(Verdict(findings=(), waived=(), passed=True)) == "checks passed: nothing found\n"
