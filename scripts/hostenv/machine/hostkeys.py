@@ -8,14 +8,14 @@ import fnmatch
 import hashlib
 import hmac
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hostenv.errors import RefusedError
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 CERT_AUTHORITY, REVOKED = "@cert-authority", "@revoked"
 _FIELDS = 3
@@ -56,6 +56,27 @@ class KnownHost:
         return any(_matches(pattern, name) for pattern in self.patterns)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trust:
+    """Which key a host may show.
+
+    ``name`` is what known_hosts calls it, ``known`` the lines of known_hosts, ``pinned`` the fingerprint in
+    the spec. ``owners`` are the specs' names by the fingerprints they pin, to say whose key is shown instead.
+    """
+
+    name: str
+    known: Sequence[KnownHost] = ()
+    pinned: str | None = None
+    owners: Mapping[str, str] = field(default_factory=dict)
+
+    def key_types(self) -> tuple[str, ...]:
+        """Return the types of the trusted keys: what to ask the host for first."""
+        entries = [entry for entry in self.known if entry.lists(self.name) and not entry.marker]
+        if self.pinned:
+            entries = [entry for entry in entries if entry.key.fingerprint == self.pinned]
+        return tuple(dict.fromkeys(entry.key.type for entry in entries))
+
+
 def read_known_hosts(files: Iterable[pathlib.Path]) -> tuple[KnownHost, ...]:
     """Return the lines of known_hosts files that name a key; files that do not exist hold none.
 
@@ -75,39 +96,29 @@ def read_known_hosts(files: Iterable[pathlib.Path]) -> tuple[KnownHost, ...]:
     return tuple(found)
 
 
-def require_trusted(
-    host: str, name: str, offered: HostKey, *, known: Sequence[KnownHost], pinned: str | None = None
-) -> None:
-    """Return when ``offered`` is the key of the host that known_hosts calls ``name``; raise otherwise.
+def require_trusted(host: str, offered: HostKey, trust: Trust) -> None:
+    """Return when ``offered`` is the key that ``host`` shall show; raise otherwise.
 
-    ``pinned`` is the fingerprint in the spec and wins over known_hosts; a key marked ``@revoked`` is never
-    trusted. Lines of certificate authorities are read past: hostenv verifies plain keys. ``host`` is the
-    name for the message. Raises :class:`RefusedError` with the fingerprints and the command that trusts.
+    A pinned key wins over known_hosts; a key marked ``@revoked`` is never trusted. Lines of certificate
+    authorities are read past: hostenv verifies plain keys. Raises :class:`RefusedError` with the fingerprints
+    and the command that would trust the key.
     """
-    about = [entry for entry in known if entry.lists(name)]
+    about = [entry for entry in trust.known if entry.lists(trust.name)]
     for entry in about:
         if entry.marker == REVOKED and entry.key.blob == offered.blob:
             raise RefusedError(
                 f"{host}: its host key {offered.fingerprint} is revoked in {entry.file}:{entry.number}",
                 hint="whoever answers there holds a key that is known to be lost; do not connect",
             )
-    if pinned:
-        _require_pinned(host, offered, pinned)
+    if trust.pinned:
+        _require_pinned(host, offered, trust)
         return
     plain = [entry for entry in about if not entry.marker]
     if any(entry.key == offered for entry in plain):
         return
     if plain:
-        raise _changed(host, name, offered, plain)
-    raise _unknown(host, name, offered)
-
-
-def key_types(name: str, known: Sequence[KnownHost], pinned: str | None = None) -> tuple[str, ...]:
-    """Return the types of the keys that are trusted for ``name``: what to ask the host for first."""
-    entries = [entry for entry in known if entry.lists(name) and not entry.marker]
-    if pinned:
-        entries = [entry for entry in entries if entry.key.fingerprint == pinned]
-    return tuple(dict.fromkeys(entry.key.type for entry in entries))
+        raise _changed(host, trust.name, offered, plain)
+    raise _unknown(host, trust.name, offered)
 
 
 def _parse_line(file: pathlib.Path, number: int, line: str) -> KnownHost | None:
@@ -137,13 +148,15 @@ def _matches(pattern: str, name: str) -> bool:
     return fnmatch.fnmatchcase(name.lower(), literal.lower())
 
 
-def _require_pinned(host: str, offered: HostKey, pinned: str) -> None:
-    if hmac.compare_digest(offered.fingerprint, pinned):
+def _require_pinned(host: str, offered: HostKey, trust: Trust) -> None:
+    if trust.pinned == offered.fingerprint:
         return
+    owner = trust.owners.get(offered.fingerprint)
+    told = f": this is {owner}" if owner else ""
+    line = f'host-key = "{offered.fingerprint}"'
     raise RefusedError(
-        f"{host}: wrong host key: the spec pins {pinned}, the host shows {offered.fingerprint}",
-        hint=f"{_OTHER_MACHINE}, put\n"
-        f'    host-key = "{offered.fingerprint}"\n    under [identity] of its spec',
+        f"{host}: wrong host key{told}; the spec pins {trust.pinned}, the host shows {offered.fingerprint}",
+        hint=f"{_OTHER_MACHINE}, put\n    {line}\n    under [identity] of its spec",
     )
 
 

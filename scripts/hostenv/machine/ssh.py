@@ -7,7 +7,7 @@ import logging
 import shlex
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import fabric
@@ -23,7 +23,7 @@ from hostenv.machine.ssh_config import Destination, parse_jump, resolve_alias
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 for _library in ("fabric", "invoke", "paramiko"):  # nox sets the root logger to DEBUG: 120 lines a command
     logging.getLogger(_library).setLevel(logging.CRITICAL)
@@ -32,15 +32,18 @@ LONGEST_CHAIN = 8
 """Hops of ProxyJump after which the configuration is taken for a loop."""
 
 _OTHER_KEY_TYPES = ("ecdsa-sha2-nistp256", "ssh-rsa")
+_LOGIN_TIMEOUT = 30.0
+"""Seconds that a login may take: PAM, LDAP and a key in hardware are slower than a TCP handshake."""
+
 _FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
 class SshTransport:
     """A host behind SSH. It connects on first use; commands run side by side on one connection.
 
-    ``host_key`` is the fingerprint that the spec pins for the last hop; gateways are checked against
-    known_hosts. Raises :class:`RefusedError` for a host key that is not trusted and :class:`UnreachableError`
-    for everything that keeps it from the host. Thread safe.
+    ``trust`` says which key the host may show, beside what the known_hosts files of ``destination`` list.
+    Raises :class:`RefusedError` for a host key that is not trusted, a gateway's too, and
+    :class:`UnreachableError` for everything else that keeps it from the host. Thread safe.
     """
 
     def __init__(
@@ -48,13 +51,13 @@ class SshTransport:
         name: str,
         destination: Destination,
         *,
-        host_key: str | None = None,
+        trust: hostkeys.Trust | None = None,
         gateway: SshTransport | None = None,
         owns_gateway: bool = True,
     ) -> None:
         self.name = name
         self._destination = destination
-        self._pinned = host_key
+        self._trust = trust or hostkeys.Trust(name=destination.host_key_name)
         self._gateway = gateway
         self._owns_gateway = owns_gateway
         self._connecting = threading.Lock()
@@ -101,21 +104,26 @@ class SshTransport:
         return SshTransport(
             self.name,
             self._destination,
-            host_key=self._pinned,
+            trust=self._trust,
             gateway=self._gateway,
             owns_gateway=False,
         )
 
     def close(self) -> None:
-        """Give up the connection, and the gateway's with it; idempotent."""
+        """Give up the connection, and the gateway's with it; idempotent, from any thread."""
+        self._lost = self._lost or "the connection was closed"
         if self._keepalive:
             self._keepalive.stop()
         if self._connection:
             self._connection.client.close()
-        if self._proxy:
-            self._proxy.close()
+        self._end_proxy()
         if self._gateway and self._owns_gateway:
             self._gateway.close()
+
+    def _end_proxy(self) -> None:
+        if self._proxy:
+            self._proxy.close()
+            self._proxy = None
 
     def lost(self) -> str | None:
         """Say why the connection is no more; ``None`` while it stands."""
@@ -127,25 +135,29 @@ class SshTransport:
 
     def _connect(self) -> None:
         known = hostkeys.read_known_hosts(self._destination.known_hosts_files)
-        preferred = hostkeys.key_types(self._destination.host_key_name, known, self._pinned)
+        trust = replace(self._trust, known=known)
+        preferred = trust.key_types()
         try:
-            connection = self._opened(known, preferred)
+            connection = self._opened(trust, preferred)
         except RefusedError:
             # The pinned key may be of another type than the one that the host shows first.
-            others = _OTHER_KEY_TYPES if self._pinned and not preferred else ()
-            connection = self._opened_with_any(known, others)
+            others = _OTHER_KEY_TYPES if self._offered and trust.pinned and not preferred else ()
+            connection = self._opened_with_any(trust, others)
             if not connection:
                 raise
         self._connection = connection
+        if self._lost:  # given up meanwhile, from another thread
+            connection.client.close()
+            raise self.unreachable(self._lost)
         self._watch()
 
-    def _opened_with_any(self, known: Sequence[hostkeys.KnownHost], key_types: Sequence[str]) -> Any:
+    def _opened_with_any(self, trust: hostkeys.Trust, key_types: Sequence[str]) -> Any:
         for key_type in key_types:
             with contextlib.suppress(RefusedError):
-                return self._opened(known, [key_type])
+                return self._opened(trust, [key_type])
         return None
 
-    def _opened(self, known: Sequence[hostkeys.KnownHost], preferred: Sequence[str]) -> Any:
+    def _opened(self, trust: hostkeys.Trust, preferred: Sequence[str]) -> Any:
         connection = fabric.Connection(
             host=self._destination.hostname,
             user=self._destination.user,
@@ -156,7 +168,7 @@ class SshTransport:
             connect_timeout=max(1, round(self._destination.connect_timeout)),
             connect_kwargs=self._connect_arguments(preferred),
         )
-        connection.client.set_missing_host_key_policy(_StrictPolicy(self, known))
+        connection.client.set_missing_host_key_policy(_StrictPolicy(self, trust))
         try:
             connection.open()
         except HostenvError:
@@ -168,16 +180,17 @@ class SshTransport:
         return connection
 
     def _connect_arguments(self, preferred: Sequence[str]) -> dict[str, Any]:
-        patience = max(self._destination.connect_timeout, 15.0)
+        timeout = self._destination.connect_timeout
         arguments: dict[str, Any] = {
             "auth_strategy": KeyLogin(self.name, self._destination),
             "transport_factory": _transport_factory(preferred),
-            "banner_timeout": patience,
-            "auth_timeout": patience,
+            "banner_timeout": timeout,
+            "auth_timeout": max(timeout, _LOGIN_TIMEOUT),
         }
         if self._gateway:
             arguments["sock"] = self._gateway.forward(self._destination)
         elif self._destination.proxy_command:
+            self._end_proxy()
             self._proxy = ProxyProcess(self.name, self._destination.proxy_command)
             arguments["sock"] = self._proxy.socket
         return arguments
@@ -196,13 +209,10 @@ class SshTransport:
                 f"{destination.hostname}:{destination.port}: {_reason(error)}"
             ) from error
 
-    def check_host_key(self, key: Any, known: Sequence[hostkeys.KnownHost]) -> None:
+    def check_host_key(self, key: Any, trust: hostkeys.Trust) -> None:
         """Raise :class:`RefusedError` unless the key that the host shows is trusted."""
-        offered = hostkeys.HostKey(type=key.get_name(), blob=key.asbytes())
-        hostkeys.require_trusted(
-            self.name, self._destination.host_key_name, offered, known=known, pinned=self._pinned
-        )
-        self._offered = offered
+        self._offered = hostkeys.HostKey(type=key.get_name(), blob=key.asbytes())
+        hostkeys.require_trusted(self.name, self._offered, trust)
 
     def _watch(self) -> None:
         transport = self._connection.transport
@@ -238,14 +248,14 @@ class SshTransport:
 class _StrictPolicy:
     """What paramiko asks about every key, since its own store of known keys stays empty."""
 
-    def __init__(self, transport: SshTransport, known: Sequence[hostkeys.KnownHost]) -> None:
+    def __init__(self, transport: SshTransport, trust: hostkeys.Trust) -> None:
         self._transport = transport
-        self._known = known
+        self._trust = trust
 
     def missing_host_key(self, client: object, hostname: str, key: Any) -> None:
         """Raise unless ``key`` is trusted; paramiko then ends the connection before any login."""
         del client, hostname
-        self._transport.check_host_key(key, self._known)
+        self._transport.check_host_key(key, self._trust)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,15 +275,19 @@ class Address:
         return resolve_alias(self.alias, user=self.user, port=self.port, config=self.ssh_config)
 
 
-def open_ssh(name: str, address: Address, *, host_key: str | None = None) -> SshTransport:
+def open_ssh(
+    name: str, address: Address, *, host_key: str | None = None, owners: Mapping[str, str] | None = None
+) -> SshTransport:
     """Return the transport to the host at ``address``, through the gateways that OpenSSH would take.
 
     Nothing is contacted before the first use. ``name`` is the host's name in ``envspecs/``; ``host_key``
-    the fingerprint that its spec pins. Raises :class:`InputError` for an alias that means nothing.
+    the fingerprint that its spec pins, ``owners`` the names of all specs by the fingerprints that they pin.
+    Raises :class:`InputError` for an alias that means nothing.
     """
     destination = address.resolve()
     gateway = _gateway(name, destination.proxy_jump, address.ssh_config, LONGEST_CHAIN)
-    return SshTransport(name, destination, host_key=host_key, gateway=gateway)
+    trust = hostkeys.Trust(name=destination.host_key_name, pinned=host_key, owners=owners or {})
+    return SshTransport(name, destination, trust=trust, gateway=gateway)
 
 
 def _gateway(

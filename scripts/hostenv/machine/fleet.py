@@ -1,0 +1,165 @@
+"""Working on many hosts at once: a bound, a time-out, and a result for each."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from hostenv.errors import HostenvError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+H = TypeVar("H")
+T = TypeVar("T")
+
+_STACK = 1 << 20
+"""Bytes of a worker's stack; the system's 8 MiB are for recursion that nothing here does."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result(Generic[T]):
+    """What became of one host: a value, or the error that ended the work there. ``seconds`` it took.
+
+    ``error`` is a :class:`HostenvError`, or any other exception where hostenv has a bug.
+    """
+
+    name: str
+    value: T | None
+    error: BaseException | None
+    seconds: float
+
+
+class Turn:
+    """One host's turn, as its work sees it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.given_up = threading.Event()
+        self._ends: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    def ends_with(self, end: Callable[[], None]) -> None:
+        """Have ``end`` called when the host is given up: it closes what the work waits for.
+
+        ``end`` is called from another thread, and at once where the host has been given up already.
+        """
+        with self._lock:
+            self._ends.append(end)
+            late = self.given_up.is_set()
+        if late:
+            end()
+
+    def give_up(self) -> None:
+        """End what the work waits for."""
+        with self._lock:
+            self.given_up.set()
+            ends = tuple(self._ends)
+        for end in ends:
+            threading.Thread(target=end, name=f"give up {self.name}", daemon=True).start()
+
+
+def run_on_hosts(
+    hosts: Mapping[str, H],
+    work: Callable[[H, Turn], T],
+    *,
+    jobs: int,
+    timeout: float | None = None,
+    on_result: Callable[[Result[T]], None] | None = None,
+) -> dict[str, Result[T]]:
+    """Run ``work`` for every host, at most ``jobs`` side by side; return the results by name, in order.
+
+    No host's failure or bug ends another's work. A host whose work takes longer than ``timeout`` seconds is
+    given up: its turn's ends are called, its result is an :class:`UnreachableError`, the next one starts.
+    ``on_result`` is called in this thread as each host ends. An interrupt gives up every host and is raised.
+    """
+    crew = _Crew(hosts, work, timeout)
+    results: dict[str, Result[T]] = {}
+    try:
+        while len(results) < len(hosts):
+            crew.start(jobs)
+            for result in crew.wait():
+                results[result.name] = result
+                if on_result:
+                    on_result(result)
+    finally:
+        crew.give_up_all()
+    return {name: results[name] for name in hosts}
+
+
+def raise_bugs(results: Mapping[str, Result[T]]) -> None:
+    """Raise the first error that is no operator's error, with its host's name noted; nothing without one."""
+    for result in results.values():
+        if result.error and not isinstance(result.error, HostenvError):
+            result.error.add_note(f"while working on {result.name}")
+            raise result.error
+
+
+class _Crew(Generic[H, T]):
+    """The workers: one daemon thread a host, since a thread that hangs can be left but not ended."""
+
+    def __init__(self, hosts: Mapping[str, H], work: Callable[[H, Turn], T], timeout: float | None) -> None:
+        self._waiting = deque(hosts.items())
+        self._work = work
+        self._timeout = timeout
+        self._running: dict[str, tuple[Turn, float]] = {}
+        self._ended: queue.SimpleQueue[Result[T]] = queue.SimpleQueue()
+
+    def start(self, jobs: int) -> None:
+        """Start waiting hosts until ``jobs`` run."""
+        while self._waiting and len(self._running) < max(1, jobs):
+            name, host = self._waiting.popleft()
+            turn = Turn(name)
+            self._running[name] = (turn, time.monotonic())
+            before = threading.stack_size(_STACK)
+            threading.Thread(target=self._carry_out, args=(turn, host), name=name, daemon=True).start()
+            threading.stack_size(before)
+
+    def wait(self) -> list[Result[T]]:
+        """Return the results that come next: one host has ended, or some have run out of time."""
+        try:
+            result = self._ended.get(timeout=self._time_left())
+        except queue.Empty:
+            return self._expired()
+        if result.name not in self._running:
+            return []  # it ended after it was given up
+        del self._running[result.name]
+        return [result]
+
+    def give_up_all(self) -> None:
+        """End the work of every host that still runs."""
+        for turn, _ in self._running.values():
+            turn.give_up()
+
+    def _carry_out(self, turn: Turn, host: H) -> None:
+        begun = time.monotonic()
+        value, error = None, None
+        try:
+            value = self._work(host, turn)
+        except BaseException as raised:  # noqa: BLE001  a worker's end: whatever it was is the host's result
+            error = raised
+        self._ended.put(Result(name=turn.name, value=value, error=error, seconds=time.monotonic() - begun))
+
+    def _time_left(self) -> float | None:
+        if self._timeout is None:
+            return None
+        oldest = min(begun for _, begun in self._running.values())
+        return max(0.0, oldest + self._timeout - time.monotonic())
+
+    def _expired(self) -> list[Result[T]]:
+        now, timeout = time.monotonic(), self._timeout or 0.0
+        expired = [name for name, (_, begun) in self._running.items() if now - begun >= timeout]
+        results = []
+        for name in expired:
+            turn, begun = self._running.pop(name)
+            turn.give_up()
+            error = UnreachableError(
+                f"{name}: given up after {timeout:.0f} s",
+                hint="it answers, but its work does not end: look for a hanging mount or nvidia-smi there",
+            )
+            results.append(Result[T](name=name, value=None, error=error, seconds=now - begun))
+        return results
