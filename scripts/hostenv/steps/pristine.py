@@ -115,4 +115,4 @@ def _check_name(path: Path, dist: str, version: str) -> None:
     except InvalidWheelFilename as error:
         raise SupplyError(f"{path.name}: is not named as a wheel is") from error
     if name != dist or found != Version(version):
-        raise PatchError(f"the series is for {dist} {version}, and the wheel is {name} {found}")
+        raise PatchError(f"patches/{dist}-{version} is for {dist} {version}, and the wheel is {name} {found}")
