@@ -12,12 +12,14 @@ from hostenv.agent.wire import AgentError, Wire
 
 OPERATIONS: Dict[str, str] = {
     "echo": "hostenv.agent.main:echo",
+    "abi.gpu_code": "hostenv.agent.gpucode:gpu_code",
     "tree.fingerprint": "hostenv.agent.tree:fingerprint",
     "tree.manifest": "hostenv.agent.tree:manifest",
     "record.survey": "hostenv.agent.record:survey",
     "record.owners": "hostenv.agent.record:owners",
     "root.state": "hostenv.agent.layout:state",
     "interpreters.find": "hostenv.agent.interpreters:find",
+    "wheelhouse.survey": "hostenv.agent.wheelhouse:survey",
     "build.make": "hostenv.agent.build:make",
     "build.facts": "hostenv.agent.build:facts",
     "generation.activate": "hostenv.agent.generations:activate",

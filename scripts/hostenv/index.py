@@ -1,1 +1,0 @@
-"""The package index and the wheelhouse: wheels by hash."""
