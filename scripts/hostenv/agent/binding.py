@@ -18,25 +18,22 @@ from __future__ import annotations
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from hostenv.agent.elf import HIDDEN_VERSION
-from hostenv.agent.elfsymbols import Offer, Reference, Symbols
+from hostenv.agent.elfsymbols import Asked, Group, Offer, Symbols
 
 _FIRST_OWN_VERSION = 2
 _NONE: Mapping[int, str] = {}
 
 
-def accepts(reference: Reference, offer: Offer, definitions: Optional[Mapping[int, str]], versioned: bool) -> bool:  # noqa: FBT001  read by position in one place
-    """Say whether a definition under the version entries ``offer`` satisfies ``reference``.
+def accepts(asked: Asked, offer: Offer, definitions: Mapping[int, str]) -> bool:
+    """Say whether a definition under the version entries ``offer`` satisfies a reference that ``asked``.
 
-    ``definitions`` are the versions of the object that offers; ``versioned`` whether it has DT_VERSYM.
+    ``definitions`` are the versions of the object that offers; it has DT_VERSYM.
     """
     entries = offer if isinstance(offer, tuple) else (offer,)
-    if not versioned:
-        return True
-    known = _NONE if definitions is None else definitions
-    if reference.version is not None:
+    if asked.version is not None:
         return any(
-            known.get(entry & ~HIDDEN_VERSION) == reference.version
-            or (not reference.hidden and not entry & HIDDEN_VERSION and entry not in known)
+            definitions.get(entry & ~HIDDEN_VERSION) == asked.version
+            or (not asked.hidden and not entry & HIDDEN_VERSION and entry not in definitions)
             for entry in entries
         )
     defaults = 0
@@ -47,6 +44,14 @@ def accepts(reference: Reference, offer: Offer, definitions: Optional[Mapping[in
     return defaults == 1
 
 
+def offers(symbols: Symbols, definitions: Optional[Mapping[int, str]], asked: Asked, name: bytes) -> bool:
+    """Say whether an object satisfies the reference to ``name`` that ``asked``."""
+    offer = symbols.offered.get(name)
+    if offer is None:
+        return False
+    return not symbols.versioned or accepts(asked, offer, definitions or _NONE)
+
+
 class Wants(NamedTuple):
     """The references of one object as bits: all, and those that name a file, by file."""
 
@@ -55,37 +60,52 @@ class Wants(NamedTuple):
 
 
 class Universe:
-    """The references of all objects, numbered."""
+    """The references of all objects, numbered in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._numbers: Dict[Reference, int] = {}
-        self._by_name: Dict[bytes, List[Tuple[Reference, int]]] = {}
+        self._numbers: Dict[Asked, Dict[bytes, int]] = {}
+        self._order: List[Tuple[Asked, bytes]] = []
 
-    def add(self, references: Iterable[Reference]) -> Wants:
+    @property
+    def size(self) -> int:
+        """How many different references there are."""
+        return len(self._order)
+
+    def add(self, groups: Iterable[Group]) -> Wants:
         """Number the references of one object; return them as bits."""
         everything: List[int] = []
         by_file: Dict[str, List[int]] = {}
-        for reference in references:
-            number = self._numbers.setdefault(reference, len(self._numbers))
-            if number == len(self._numbers) - 1:
-                known = self._by_name.setdefault(reference.name, [])
-                if not known or known[-1][1] != number:
-                    known.append((reference, number))
-            everything.append(number)
-            if reference.file is not None:
-                by_file.setdefault(reference.file, []).append(number)
+        order = self._order
+        for group in groups:
+            numbers = self._numbers.setdefault(group.asked, {})
+            for name in group.names:
+                if name not in numbers:
+                    numbers[name] = len(order)
+                    order.append((group.asked, name))
+            found = [numbers[name] for name in group.names]
+            everything += found
+            if group.asked.file is not None:
+                by_file.setdefault(group.asked.file, []).extend(found)
         return Wants(_bits(everything), tuple((file, _bits(numbers)) for file, numbers in by_file.items()))
 
-    def satisfied(self, symbols: Symbols, definitions: Optional[Mapping[int, str]]) -> int:
-        """Return the references that an object's definitions satisfy, as bits."""
-        numbers: List[int] = []
-        offered = symbols.offered
-        for name in self._by_name.keys() & offered.keys():
-            offer = offered[name]
-            for reference, number in self._by_name[name]:
-                if accepts(reference, offer, definitions, symbols.versioned):
-                    numbers.append(number)
-        return _bits(numbers)
+    def number(self, asked: Asked, name: bytes) -> int:
+        """Return the number of a reference that was added."""
+        return self._numbers[asked][name]
+
+    def satisfied(self, symbols: Symbols, definitions: Optional[Mapping[int, str]], since: int = 0) -> int:
+        """Return the references numbered ``since`` and later that an object satisfies, as bits."""
+        offered, known = symbols.offered, definitions or _NONE
+        if since:
+            recent = enumerate(self._order[since:], since)
+            return _bits([n for n, (asked, name) in recent if offers(symbols, definitions, asked, name)])
+        satisfied: List[int] = []
+        for asked, numbers in self._numbers.items():
+            common = numbers.keys() & offered.keys()
+            if symbols.versioned:
+                satisfied += [numbers[name] for name in common if accepts(asked, offered[name], known)]
+            else:
+                satisfied += [numbers[name] for name in common]
+        return _bits(satisfied)
 
 
 def _bits(numbers: List[int]) -> int:

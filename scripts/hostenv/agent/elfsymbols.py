@@ -1,15 +1,16 @@
 """The dynamic symbols of an object: what it asks others for, what it offers, and what its relocations use.
 
 A loader finds only what the object's hash table holds, so that is what counts as offered (DT_GNU_HASH
-before DT_HASH, as glibc prefers it).
+before DT_HASH, as glibc prefers it). Columns of the symbol table are taken as arrays: one pass in C each.
 """
 
 from __future__ import annotations
 
 import array
+import itertools
 import os
 import sys
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from hostenv.agent.elf import (
     DT_GNU_HASH,
@@ -30,41 +31,49 @@ from hostenv.agent.elf import (
 
 SYMBOL_SIZE = 24
 RELA_SIZE = 24
-STB_LOCAL, STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE = 0, 1, 2, 10
+STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE = 1, 2, 10
 STT_TLS = 6
 STV_INTERNAL, STV_HIDDEN = 1, 2
-SHN_UNDEF, SHN_ABS = 0, 0xFFF1
-ADDRESS_ONLY = 1 << 16
-"""Flag of an offer: an undefined symbol with a value (a PLT entry of an executable that is not
-position-independent), which satisfies every reference but a call's."""
+SHN_ABS = 0xFFF1
 
+_STRONG = frozenset({STB_GLOBAL, STB_GNU_UNIQUE})
+_BINDABLE = frozenset({STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE})
+_LOCAL_VISIBILITY = frozenset({STV_INTERNAL, STV_HIDDEN})
 _TYPES = frozenset({0, 1, 2, 5, 6, 10})
 _SHT_DYNSYM = 11
 _CHUNK = 1024
-_X86_PLT_CLASS = frozenset({7, 16, 17, 18, 36})
-_AARCH64_PLT_CLASS = frozenset({1026, 1028, 1029, 1030, 1031})
+# Relocations that look up no symbol: none, relative, irelative.
 _X86_NOTHING, _AARCH64_NOTHING = frozenset({0, 8, 37, 38}), frozenset({0, 256, 1027, 1032})
 
+Column = Sequence[int]
 
-class Reference(NamedTuple):
-    """A symbol that a relocation may look up: its name, and the version and file where one is asked for."""
 
-    name: bytes
+class Asked(NamedTuple):
+    """The version that a reference asks for, and of which file; three times nothing where it asks for none."""
+
     version: Optional[str] = None
     file: Optional[str] = None
     hidden: bool = False
 
 
+class Group(NamedTuple):
+    """Strong references that ask for the same version: their names, and their symbol indices beside them."""
+
+    asked: Asked
+    names: Tuple[bytes, ...]
+    indices: Tuple[int, ...]
+
+
 Offer = Union[int, Tuple[int, ...]]
-"""The version entries (index, :data:`~hostenv.agent.elf.HIDDEN_VERSION`, :data:`ADDRESS_ONLY`) under which
-one name is defined; several only where a symbol exists in several versions."""
+"""The version entries (index, :data:`~hostenv.agent.elf.HIDDEN_VERSION`) under which one name is defined;
+several only where a symbol exists in several versions."""
 
 
 class Symbols(NamedTuple):
-    """``wanted``: strong references by symbol index. ``offered``: name → entries. ``versioned``: whether the
-    object has DT_VERSYM at all: without it every version is satisfied."""
+    """``wanted``: strong references. ``offered``: name → version entries. ``versioned``: whether the object
+    has DT_VERSYM at all: without it, it satisfies every version."""
 
-    wanted: Dict[int, Reference]
+    wanted: Tuple[Group, ...]
     offered: Dict[bytes, Offer]
     versioned: bool
 
@@ -73,41 +82,38 @@ def read_symbols(file: ElfFile) -> Symbols:
     """Return what ``file`` wants and offers. Raises :class:`ElfError` where its tables are nonsense."""
     table = file.tables.offset(DT_SYMTAB)
     if table is None:
-        return Symbols({}, {}, versioned=False)
+        return Symbols((), {}, versioned=False)
     first, count = _extent(file)
-    data = file.pread(count * SYMBOL_SIZE, table, "the symbol table")
-    words = _array("Q", data)[0::3]
-    values = _array("Q", data)[1::3]
-    versions = _versions(file, count)
-    names = _Names(file.tables.strings)
-    wanted = _wanted(file, words, values, versions, names)
+    columns = _Columns(file, table, count)
     return Symbols(
-        wanted, _offered(words, values, versions, names, range(first, count)), versioned=versions is not None
+        _wanted(file, columns, first), _offered(columns, first), versioned=columns.versions is not None
     )
 
 
-def read_file(path: str) -> Symbols:
-    """Return what the object at ``path`` wants and offers."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        return read_symbols(ElfFile(descriptor))
-    finally:
-        os.close(descriptor)
+def relocated(file: ElfFile) -> Iterator[int]:
+    """Yield the symbol indices that the relocations look up, in the loader's order.
 
-
-def relocated(file: ElfFile) -> Iterator[Tuple[int, bool]]:
-    """Yield (symbol index, whether it is a call's slot) of the relocations, in the loader's order.
-
-    DT_RELA before DT_JMPREL (RTLD_NOW). Those that look up no symbol are left out.
+    DT_RELA before DT_JMPREL, as with RTLD_NOW.
     """
-    calls, nothing = _X86_PLT_CLASS, _X86_NOTHING
-    if file.elf.machine == EM_AARCH64:
-        calls, nothing = _AARCH64_PLT_CLASS, _AARCH64_NOTHING
+    nothing = _AARCH64_NOTHING if file.elf.machine == EM_AARCH64 else _X86_NOTHING
     for start, size in _relocation_tables(file):
         for info in _array("Q", file.pread(size, start, "a relocation table"))[1::3]:
-            symbol, kind = info >> 32, info & 0xFFFFFFFF
-            if symbol and kind not in nothing:
-                yield symbol, kind in calls
+            if info >> 32 and info & 0xFFFFFFFF not in nothing:
+                yield info >> 32
+
+
+def used(path: str) -> Optional[List[int]]:
+    """Return :func:`relocated` of the object at ``path``; ``None`` where it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return list(relocated(ElfFile(descriptor)))
+    except ElfError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _relocation_tables(file: ElfFile) -> List[Tuple[int, int]]:
@@ -117,11 +123,10 @@ def _relocation_tables(file: ElfFile) -> List[Tuple[int, int]]:
         start, size = file.tables.offset(tag), entries.get(size_tag, 0)
         if start is None or not size:
             continue
-        size -= size % RELA_SIZE
         # Some linkers let DT_RELASZ count the PLT's relocations in.
         if tag == DT_JMPREL and tables and tables[0][0] <= start < sum(tables[0]):
             continue
-        tables.append((start, size))
+        tables.append((start, size - size % RELA_SIZE))
     return tables
 
 
@@ -138,11 +143,9 @@ def _extent(file: ElfFile) -> Tuple[int, int]:
     table = file.tables.offset(DT_GNU_HASH)
     if table is not None:
         first, count = _gnu_hash(file, table)
-        if count:
-            return first, count
-        # Nothing is offered; how many undefined symbols there are, this table does not say.
-        total = _count_elsewhere(file)
-        return total, total
+        # Where nothing is offered this table does not say how many undefined symbols there are.
+        total = count or _count_elsewhere(file)
+        return (first if count else total), total
     table = file.tables.offset(DT_HASH)
     if table is not None:
         buckets, count = _array("I", file.pread(8, table, "DT_HASH"))
@@ -177,7 +180,22 @@ def _count_elsewhere(file: ElfFile) -> int:
     for kind, at, _, size in file.section_headers():
         if kind == _SHT_DYNSYM and at == address:
             return size // SYMBOL_SIZE
-    return max((symbol + 1 for symbol, _ in relocated(file)), default=1)
+    return max((symbol + 1 for symbol in relocated(file)), default=1)
+
+
+class _Columns:
+    """The symbol table by columns. ``kinds`` holds info (8 bits), visibility (8) and section (16)."""
+
+    def __init__(self, file: ElfFile, table: int, count: int) -> None:
+        data = file.pread(count * SYMBOL_SIZE, table, "the symbol table")
+        words = _array("I", data)
+        self.offsets, self.kinds = words[0::6], words[1::6]
+        self.values = _array("Q", data)[1::3]
+        self.names = _Names(file.tables.strings)
+        versions = file.tables.offset(DT_VERSYM)
+        self.versions: Optional[array.array[int]] = None
+        if versions is not None:
+            self.versions = _array("H", file.pread(2 * count, versions, "DT_VERSYM"))
 
 
 class _Names:
@@ -186,108 +204,107 @@ class _Names:
     def __init__(self, strings: bytes) -> None:
         self._strings = strings
         self._budget = 8 * len(strings) + (1 << 20)
+        self._checked = False
 
     def take(self, offsets: List[int]) -> List[bytes]:
         """Return the names at ``offsets``."""
+        if not offsets:
+            return []
+        self._check(max(offsets))
         strings, find = self._strings, self._strings.find
         names: List[bytes] = []
         for start in range(0, len(offsets), _CHUNK):
-            chunk = [
-                strings[offset : find(b"\0", offset, offset + LONGEST_NAME)]
-                for offset in offsets[start : start + _CHUNK]
-            ]
+            chunk = [strings[offset : find(b"\0", offset)] for offset in offsets[start : start + _CHUNK]]
             self._budget -= sum(map(len, chunk))
             if self._budget < 0:
                 raise ElfError("the symbols' names overlap absurdly")
             names += chunk
         return names
 
-    def check(self, offsets: List[int]) -> None:
-        """Raise where an offset lies outside of the table or the table does not end in zero."""
-        if offsets and max(offsets) >= len(self._strings):
-            raise ElfError("a symbol's name lies beyond the string table")
-        if offsets and self._strings[-1:] != b"\0":
-            bytes_at(self._strings, max(offsets))
+    def _check(self, last: int) -> None:
+        """Raise where an offset lies outside of the table, or a name in it is absurdly long or has no end."""
+        bytes_at(self._strings, last)
+        if not self._checked:
+            self._checked = True
+            if max(map(len, self._strings.split(b"\0"))) >= LONGEST_NAME:
+                raise ElfError("the string table holds an absurdly long name")
 
 
-def _versions(file: ElfFile, count: int) -> Optional[array.array[int]]:
-    table = file.tables.offset(DT_VERSYM)
-    return None if table is None else _array("H", file.pread(2 * count, table, "DT_VERSYM"))
+def _wanted(file: ElfFile, columns: _Columns, first: int) -> Tuple[Group, ...]:
+    """Return the strong references: undefined symbols, and definitions that no lookup accepts."""
+    strong = {kind for kind in set(columns.kinds) if _binds(kind, _STRONG)}
+    undefined = {kind for kind in strong if kind < 1 << 16}
+    wanted = list(
+        itertools.compress(range(len(columns.kinds)), map(undefined.__contains__, columns.kinds))
+    )
+    if 0 in columns.values[first:]:
+        valueless = strong - undefined - _valueless(strong)
+        wanted += [
+            index
+            for index in range(first, len(columns.kinds))
+            if not columns.values[index] and columns.kinds[index] in valueless
+        ]
+    names = columns.names.take([columns.offsets[index] for index in wanted])
+    if columns.versions is None or not wanted:
+        return (Group(Asked(), tuple(names), tuple(wanted)),) if wanted else ()
+    return _grouped(_version_table(file), names, wanted, columns.versions)
 
 
-def _wanted(
-    file: ElfFile,
-    words: array.array[int],
-    values: array.array[int],
-    versions: Optional[array.array[int]],
-    names: _Names,
-) -> Dict[int, Reference]:
-    """Return the references by symbol index.
-
-    A word holds name (32 bits), info (8), visibility (8) and section (16) of a symbol. Besides undefined
-    symbols, a definition that no lookup accepts (no value, or a strange type) is looked up elsewhere, too.
-    """
-    del values
-    indices = [
-        index
-        for index, word in enumerate(words)
-        if word < 1 << 48 and (word >> 36) & 0xF in _STRONG and not (word >> 40) & 3 in _LOCAL_VISIBILITY
-    ]
-    offsets = [words[index] & 0xFFFFFFFF for index in indices]
-    names.check(offsets)
-    taken = names.take(offsets)
-    if versions is None:
-        return {index: Reference(name) for index, name in zip(indices, taken)}
-    table = _version_table(file)
-    unversioned = (None, None, False)
-    return {
-        index: Reference(name, *table.get(versions[index] & ~HIDDEN_VERSION, unversioned))
-        for index, name in zip(indices, taken)
-    }
+def _grouped(
+    table: Dict[int, Asked], names: List[bytes], wanted: List[int], versions: Column
+) -> Tuple[Group, ...]:
+    groups: Dict[Asked, Tuple[List[bytes], List[int]]] = {}
+    by_entry: Dict[int, Tuple[List[bytes], List[int]]] = {}
+    nothing = Asked()
+    for name, index in zip(names, wanted):
+        entry = versions[index]
+        place = by_entry.get(entry)
+        if place is None:
+            asked = table.get(entry & ~HIDDEN_VERSION, nothing)
+            place = by_entry[entry] = groups.setdefault(asked, ([], []))
+        place[0].append(name)
+        place[1].append(index)
+    return tuple(Group(asked, tuple(some), tuple(at)) for asked, (some, at) in groups.items())
 
 
-_STRONG = frozenset({STB_GLOBAL, STB_GNU_UNIQUE})
-_LOCAL_VISIBILITY = frozenset({STV_INTERNAL, STV_HIDDEN})
-
-
-def _version_table(file: ElfFile) -> Dict[int, Tuple[str, Optional[str], bool]]:
-    table: Dict[int, Tuple[str, Optional[str], bool]] = {
-        index: (name, None, False) for index, name in (file.elf.definitions or {}).items()
-    }
+def _version_table(file: ElfFile) -> Dict[int, Asked]:
+    table = {index: Asked(name) for index, name in (file.elf.definitions or {}).items()}
     for need in file.elf.version_needs:
         for version in need.versions:
-            table[version.index] = (version.name, need.file, version.hidden)
+            table[version.index] = Asked(version.name, need.file, version.hidden)
     return table
 
 
-def _offered(
-    words: array.array[int],
-    values: array.array[int],
-    versions: Optional[array.array[int]],
-    names: _Names,
-    indices: range,
-) -> Dict[bytes, Offer]:
-    chosen: List[int] = []
-    for index in indices:
-        word = words[index]
-        if not values[index] and word >> 48 != SHN_ABS and (word >> 32) & 0xF != STT_TLS:
-            continue
-        if (word >> 36) & 0xF not in _BINDABLE or (word >> 32) & 0xF not in _TYPES:
-            continue
-        if (word >> 40) & 3 not in _LOCAL_VISIBILITY:
-            chosen.append(index)
-    offsets = [words[index] & 0xFFFFFFFF for index in chosen]
-    names.check(offsets)
-    taken = names.take(offsets)
-    entries = [versions[index] if versions else 1 for index in chosen]
-    for position, index in enumerate(chosen):
-        if words[index] < 1 << 48:
-            entries[position] |= ADDRESS_ONLY
-    offered: Dict[bytes, Offer] = dict(zip(taken, entries))
-    return offered if len(offered) == len(taken) else _merged(taken, entries)
+def _offered(columns: _Columns, first: int) -> Dict[bytes, Offer]:
+    kinds = columns.kinds[first:]
+    bindable = {
+        kind
+        for kind in set(kinds)
+        if kind >= 1 << 16 and _binds(kind, _BINDABLE) and kind & 0xF in _TYPES
+    }
+    chosen: Iterable[bool] = map(bindable.__contains__, kinds)
+    if 0 in columns.values[first:]:
+        valueless = _valueless(bindable)
+        chosen = (
+            kind in bindable and (value != 0 or kind in valueless)
+            for kind, value in zip(kinds, columns.values[first:])
+        )
+    selected = list(chosen)
+    names = columns.names.take(list(itertools.compress(columns.offsets[first:], selected)))
+    if columns.versions is None:
+        return dict.fromkeys(names, 1)
+    entries = list(itertools.compress(columns.versions[first:], selected))
+    offered: Dict[bytes, Offer] = dict(zip(names, entries))
+    return offered if len(offered) == len(names) else _merged(names, entries)
 
 
-_BINDABLE = frozenset({STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE})
+def _binds(kind: int, bindings: Iterable[int]) -> bool:
+    return kind >> 4 & 0xF in bindings and kind >> 8 & 3 not in _LOCAL_VISIBILITY
+
+
+def _valueless(kinds: Iterable[int]) -> Iterable[int]:
+    """Return the kinds that a lookup accepts without a value: absolute and thread-local symbols."""
+    return frozenset(kind for kind in kinds if kind >> 16 == SHN_ABS or kind & 0xF == STT_TLS)
 
 
 def _merged(names: List[bytes], entries: List[int]) -> Dict[bytes, Offer]:

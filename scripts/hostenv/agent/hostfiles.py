@@ -52,16 +52,7 @@ class HostFiles(SymbolFiles):
 
     def used(self, identity: Identity) -> Optional[List[int]]:
         """Return the symbol indices that the relocations of an object use, in the loader's order."""
-        try:
-            descriptor = os.open(self._opened[identity], os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            return [symbol for symbol, _ in elfsymbols.relocated(ElfFile(descriptor))]
-        except ElfError:
-            return None
-        finally:
-            os.close(descriptor)
+        return elfsymbols.used(self._opened[identity])
 
     def _read(self, path: str) -> Union[File, Refusal]:
         try:

@@ -192,6 +192,13 @@ class Process:
             return True
         return self._parent is not None and self._parent.answers_to(item, name)
 
+    def named(self, name: str) -> Optional[Map]:
+        """Return the object that is known under ``name``: by a name it was asked for, not yet by its SONAME."""
+        known = self._lookup(name)
+        if known is None or self.answers_to(known, name):
+            return known
+        return next((item for item in self.everything() if self.answers_to(item, name)), None)
+
     def initialization(self, root: Map) -> List[Map]:
         """Return the objects of ``root``'s scope sorted by dependency (``_dl_sort_maps``, glibc >= 2.35).
 
@@ -429,13 +436,15 @@ class Process:
             if self._parent is not None and not self.is_new(item):
                 continue
             for need in item.elf.version_needs:
-                provider = next((other for other in self.everything() if self.answers_to(other, need.file)), None)
+                provider = self.named(need.file)
                 if provider is None:
                     text = f"{item.name}: needs versions of {need.file}, which is not loaded"
                     raise LoadError(text, library=need.file, requirer=item.name)
-                defined = provider.elf.definitions
-                for version in () if defined is None else need.versions:
-                    if not version.weak and version.name not in defined.values():  # type: ignore[union-attr]
+                if provider.elf.definitions is None:
+                    continue
+                defined = provider.elf.definitions.values()
+                for version in need.versions:
+                    if not version.weak and version.name not in defined:
                         raise LoadError(
                             f"{provider.name}: version `{version.name}' not found (required by {item.name})",
                             version=version.name,

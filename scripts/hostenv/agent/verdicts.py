@@ -7,10 +7,10 @@ relocations read, for the loader looks up only what a relocation uses and report
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
 
-from hostenv.agent.binding import Universe, Wants, accepts
-from hostenv.agent.elfsymbols import Reference, Symbols
+from hostenv.agent.binding import Universe, Wants
+from hostenv.agent.elfsymbols import Asked, Group, Symbols
 from hostenv.agent.loader import File, Files, LoadError, Map, Process, Refusal
 
 Identity = Tuple[int, ...]
@@ -54,14 +54,19 @@ class Judge:
         self._files = files
         self._universe = Universe()
         self._wants: Dict[Identity, Wants] = {}
-        self._gives: Dict[Identity, int] = {}
+        self._gives: Dict[Identity, Tuple[int, int]] = {}
 
     def add(self, file: Union[File, Refusal]) -> None:
-        """Number the references of an object. All objects are added before the first question."""
+        """Number the references of an object.
+
+        Quickest where all objects are added before the first question: what is known of the others is
+        worked out again whenever references are new.
+        """
         if isinstance(file, File) and file.identity not in self._wants:
             symbols = self._files.symbols_of(file.identity)
-            known = symbols.wanted.values() if isinstance(symbols, Symbols) else ()
-            self._wants[file.identity] = self._universe.add(known)
+            self._wants[file.identity] = self._universe.add(
+                symbols.wanted if isinstance(symbols, Symbols) else ()
+            )
 
     def judge(self, process: Process, path: str) -> Verdict:
         """Say what ``dlopen(path, RTLD_NOW | RTLD_LOCAL)`` says in a fork of ``process``."""
@@ -87,82 +92,101 @@ class Judge:
         fresh = [item for item in root.scope if process.is_new(item)]
         for item in fresh:
             self.add(File(item.identity, item.elf))
-        bits = self._given(process.global_scope) | self._given(root.scope)
-        if all(self._satisfied(process, root, item, bits) for item in fresh):
+        scope = _Scope((*process.global_scope, *root.scope), self._give)
+        wrong = {id(item) for item in fresh if not self._satisfied(process, scope, item)}
+        if not wrong:
             return LOADS
         doubt: Optional[Verdict] = None
         for item in reversed(process.initialization(root)):
-            if process.is_new(item):
-                verdict = self._relocate(process, root, item)
+            if id(item) in wrong:
+                verdict = self._relocate(process, scope, item)
                 if verdict.loads is False:
                     return verdict
                 doubt = doubt or (verdict if verdict.loads is None else None)
         return doubt or LOADS
 
-    def _satisfied(self, process: Process, root: Map, item: Map, bits: int) -> bool:
-        """Say whether sets alone show that an object's references are satisfied."""
+    def _satisfied(self, process: Process, scope: _Scope, item: Map) -> bool:
+        """Say whether all references of an object bind, used by a relocation or not."""
         wants = self._wants[item.identity]
-        if wants.bits & ~bits or not isinstance(self._files.symbols_of(item.identity), Symbols):
+        if wants.bits & ~scope.bits or not isinstance(self._files.symbols_of(item.identity), Symbols):
             return False
-        for file, asked in wants.by_file:
-            for provider in (*process.global_scope, *root.scope):
-                if process.answers_to(provider, file):
-                    if asked & ~self._give(provider):
-                        return False
-                    break
-        return True
-
-    def _given(self, scope: Sequence[Map]) -> int:
-        bits = 0
-        for item in scope:
-            bits |= self._give(item)
-        return bits
+        return not any(asked & ~scope.until(process.named(file)) for file, asked in wants.by_file)
 
     def _give(self, item: Map) -> int:
-        given = self._gives.get(item.identity)
-        if given is None:
+        size, bits = self._gives.get(item.identity, (0, 0))
+        if size != self._universe.size:
             symbols = self._files.symbols_of(item.identity)
-            given = 0
             if isinstance(symbols, Symbols):
-                given = self._universe.satisfied(symbols, item.elf.definitions)
-            self._gives[item.identity] = given
-        return given
+                bits |= self._universe.satisfied(symbols, item.elf.definitions, size)
+            self._gives[item.identity] = (self._universe.size, bits)
+        return bits
 
-    def _relocate(self, process: Process, root: Map, item: Map) -> Verdict:
+    def _relocate(self, process: Process, scope: _Scope, item: Map) -> Verdict:
         """Relocate one object: its first reference that nothing satisfies is the loader's error."""
         symbols = self._files.symbols_of(item.identity)
         if not isinstance(symbols, Symbols):
             return Verdict(loads=None, unknown=f"{item.name}: {symbols or 'its symbols were not saved'}")
-        answers = {
-            index: self._find(process, root, reference) for index, reference in symbols.wanted.items()
+        open_questions = {
+            index: (group.asked, name, answer)
+            for group in symbols.wanted
+            for name, index, answer in self._unsatisfied(process, scope, group)
         }
-        if all(answer is True for answer in answers.values()):
+        if not open_questions:
             return LOADS
         used = self._files.used(item.identity)
-        order = sorted(answers) if used is None else used
         doubt: Optional[str] = None
-        for index in order:
-            answer = answers.get(index, True)
-            if answer is False:
-                return _undefined(item, symbols.wanted[index])
-            if answer is not True and doubt is None:
-                doubt = f"{item.name}: {_text(symbols.wanted[index])} may be in {answer}"
+        for index in sorted(open_questions) if used is None else used:
+            if index not in open_questions:
+                continue
+            asked, name, answer = open_questions[index]
+            if answer is None:
+                return _undefined(item, asked, name)
+            doubt = doubt or f"{item.name}: {_text(asked, name)} may be in {answer}"
         return Verdict(loads=None, unknown=doubt) if doubt else LOADS
 
-    def _find(self, process: Process, root: Map, reference: Reference) -> Union[bool, str]:
-        """Return whether a reference binds, or the name of an object that may define it."""
-        doubt: Union[bool, str] = False
-        for item in (*process.global_scope, *root.scope):
-            symbols = self._files.symbols_of(item.identity)
-            if not isinstance(symbols, Symbols):
-                doubt = doubt or item.name
-            elif reference.name in symbols.offered and accepts(
-                reference, symbols.offered[reference.name], item.elf.definitions, symbols.versioned
-            ):
-                return True
-            if reference.file is not None and process.answers_to(item, reference.file):
-                break
-        return doubt
+    def _unsatisfied(
+        self, process: Process, scope: _Scope, group: Group
+    ) -> Iterator[Tuple[bytes, int, Optional[str]]]:
+        """Yield (name, symbol index, object that may define it) of the references that do not bind."""
+        last = None if group.asked.file is None else process.named(group.asked.file)
+        bits = scope.until(last)
+        missing = [
+            (name, index)
+            for name, index in zip(group.names, group.indices)
+            if not bits >> self._universe.number(group.asked, name) & 1
+        ]
+        if missing:
+            doubt = next((item.name for item in scope.up_to(last) if not self._known(item)), None)
+            yield from ((name, index, doubt) for name, index in missing)
+
+    def _known(self, item: Map) -> bool:
+        return isinstance(self._files.symbols_of(item.identity), Symbols)
+
+
+class _Scope:
+    """A search order, and what is defined up to each of its objects.
+
+    A reference that names a file ends its search there, found or not.
+    """
+
+    def __init__(self, items: Sequence[Map], give: Callable[[Map], int]) -> None:
+        self.items = items
+        self.bits = 0
+        self._until: Dict[int, int] = {}
+        for item in items:
+            self.bits |= give(item)
+            self._until.setdefault(id(item), self.bits)
+
+    def until(self, last: Optional[Map]) -> int:
+        """Return what is defined from the first object to ``last``; to the end where it is not here."""
+        return self._until.get(id(last), self.bits)
+
+    def up_to(self, last: Optional[Map]) -> Iterator[Map]:
+        """Yield the objects from the first to ``last``."""
+        for item in self.items:
+            yield item
+            if item is last:
+                return
 
 
 def _refused(error: LoadError) -> Verdict:
@@ -175,16 +199,16 @@ def _refused(error: LoadError) -> Verdict:
     )
 
 
-def _undefined(item: Map, reference: Reference) -> Verdict:
+def _undefined(item: Map, asked: Asked, name: bytes) -> Verdict:
     return Verdict(
         loads=False,
-        error=f"{item.name}: undefined symbol: {_text(reference)}",
-        symbol=reference.name.decode("utf-8", "replace"),
-        version=reference.version,
+        error=f"{item.name}: undefined symbol: {_text(asked, name)}",
+        symbol=name.decode("utf-8", "replace"),
+        version=asked.version,
         requirer=item.name,
     )
 
 
-def _text(reference: Reference) -> str:
-    name = reference.name.decode("utf-8", "replace")
-    return name if reference.version is None else f"{name}, version {reference.version}"
+def _text(asked: Asked, name: bytes) -> str:
+    text = name.decode("utf-8", "replace")
+    return text if asked.version is None else f"{text}, version {asked.version}"
