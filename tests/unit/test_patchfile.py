@@ -67,7 +67,7 @@ def one(content: bytes, *, executable: bool = False) -> Tree:
 
 
 @needs_tools
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(edit=edited(), context=st.sampled_from(["-U0", "-U1", "-U3", "-U9"]))
 def test_gnu_diffs_apply_as_gnu_patch_applies_them(edit: tuple[bytes, bytes], context: str) -> None:
     old, new = (one(side) for side in edit)
@@ -77,7 +77,7 @@ def test_gnu_diffs_apply_as_gnu_patch_applies_them(edit: tuple[bytes, bytes], co
 
 
 @needs_tools
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(edit=edited(), context=st.sampled_from(["-U1", "-U3", "-W"]), mode=st.tuples(ENDED, ENDED))
 def test_git_diffs_apply_as_git_applies_them(
     edit: tuple[bytes, bytes], context: str, mode: tuple[bool, bool]
@@ -89,7 +89,7 @@ def test_git_diffs_apply_as_git_applies_them(
 
 
 @needs_tools
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(edit=edited(), found=st.builds(lambda content, x: one(content, executable=x), TEXT, ENDED))
 def test_another_file_gives_what_both_tools_give_or_is_refused(
     edit: tuple[bytes, bytes], found: Tree
@@ -103,7 +103,7 @@ def test_another_file_gives_what_both_tools_give_or_is_refused(
 
 
 @needs_tools
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(edit=edited(), seed=st.integers(0, 2**32))
 def test_any_byte_changed_where_the_patch_looks_is_refused(edit: tuple[bytes, bytes], seed: int) -> None:
     old, new = (one(side) for side in edit)
@@ -117,7 +117,7 @@ def test_any_byte_changed_where_the_patch_looks_is_refused(edit: tuple[bytes, by
 
 
 @needs_tools
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=60)
 @given(edit=edited(), seed=st.integers(0, 2**32))
 def test_a_damaged_patch_gives_what_a_tool_gives_or_is_refused(edit: tuple[bytes, bytes], seed: int) -> None:
     old, new = (one(side) for side in edit)
@@ -329,6 +329,15 @@ def git(*headers: str) -> bytes:
 )  # fmt: skip
 def test_refusals_say_what_is_wrong(patch: bytes, message: str) -> None:
     assert message in str(ours(one(OLD), patch))
+
+
+@needs_tools
+@pytest.mark.parametrize("name", ["../x", "pkg/../../x", "/x", ".git/config", "pkg/.git/config"])
+def test_names_that_lead_elsewhere_are_refused_by_all(name: str) -> None:
+    plain = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n"
+    for patch in (plain, f"diff --git a/{name} b/{name}\nnew file mode 100644\n{plain}"):
+        assert isinstance(ours(BASE, patch.encode()), str)
+        assert git_apply(BASE, patch.encode()) is None
 
 
 IDS = f"index {'1' * 40}..{'2' * 40}"
