@@ -98,6 +98,8 @@ def test_every_change_that_does_not_apply_is_named_at_once(tmp_path: pathlib.Pat
     [
         ("demo/run.sh/x.py", "demo/run.sh: is a file and would be a folder"),
         ("demo", "demo: is a file and would be a folder"),
+        ("run_me.pth", "run_me.pth: the wheel has nothing below run_me.pth"),
+        ("other/x.py", "other/x.py: the wheel has nothing below other: a series adds files only to its own"),
         ("demo/elsewhere.py", "demo/elsewhere.py: the wheel installs this path from its *.data folder"),
     ],
 )

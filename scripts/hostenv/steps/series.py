@@ -60,12 +60,20 @@ class _Files:
         live = (self.pristine.paths | written) - {path for path, state in self.changed.items() if not state}
         folders = {parent.as_posix() for path in live for parent in PurePosixPath(path).parents}
         problems = [f"{path}: is a file and would be a folder" for path in sorted(live & folders)]
-        added = sorted(written - self.pristine.paths)
         return problems + [
-            f"{path}: the wheel installs this path from its *.data folder"
-            for path in added
-            if self.pristine.elsewhere(path)
+            f"{path}: {problem}"
+            for path in sorted(written - self.pristine.paths)
+            if (problem := self._misplaced(path))
         ]
+
+    def _misplaced(self, path: str) -> str | None:
+        """Say why an added path is not the distribution's to write, if so: others live in site-packages."""
+        top = path.partition("/")[0]
+        if top not in {shipped.partition("/")[0] for shipped in self.pristine.paths}:
+            return f"the wheel has nothing below {top}: a series adds files only to its own distribution"
+        if self.pristine.elsewhere(path):
+            return "the wheel installs this path from its *.data folder"
+        return None
 
 
 def compute(series: Series, wheel: Path) -> SeriesResult:
