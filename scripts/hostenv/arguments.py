@@ -1,1 +1,117 @@
 """Command lines of the sessions: words after ``--`` become a request."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
+
+from hostenv.errors import InputError
+from hostenv.workflows.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class HelpRequested(Exception):  # noqa: N818  not an error: the words asked for the help text
+    """``--help`` was given; ``str()`` is the text to show."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argparse parser that raises: ``SystemExit`` would end all of nox without a summary."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{self.prog}: {message}", hint=f"{self.prog} --help")
+
+    def print_help(self, file: object = None) -> None:
+        del file
+        raise HelpRequested(self.format_help())
+
+
+_Adder = Callable[[argparse.ArgumentParser], None]
+
+
+def _writing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+
+
+def _locking(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--upgrade",
+        nargs="?",
+        const="",
+        action="append",
+        metavar="NAME",
+        help="newest version of one distribution (may be repeated), or of all without NAME",
+    )
+
+
+def _switching(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--despite-running", action="store_true", help="switch although processes run through the link"
+    )
+    parser.add_argument(
+        "--adopt-link", action="store_true", help="move aside what stands at host.link and put the link there"
+    )
+
+
+def _rolling(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--serial", type=_positive, metavar="N", help="this many hosts at a time")
+    parser.add_argument("--max-fail", type=int, default=0, metavar="N", help="go on after N failed hosts (0)")
+
+
+def _building(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stage", action="store_true", help="stop before the switch")
+    parser.add_argument(
+        "--relock", action="store_true", help="resolve again where a remote host's lock is stale"
+    )
+
+
+def _choosing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--build", metavar="ID", help="this build instead of the staged or previous one")
+
+
+def _explaining(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--why", metavar="TEXT", help="kept with the hold that a rollback sets")
+
+
+_SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
+    "build_env": (
+        "Build each host's environment, check it and switch to it.",
+        (_writing, _building, _locking, _switching),
+    ),
+    "lock": ("Resolve for each host's platform and write its lock.", (_writing, _locking)),
+    "fetch": ("Fill the wheelhouse of each host with the wheels of its lock.", (_writing,)),
+    "switch": ("Activate the staged build, or another.", (_writing, _choosing, _switching, _rolling)),
+    "rollback": (
+        "Go back to the previous generation and hold the host there.",
+        (_writing, _choosing, _explaining, _switching, _rolling),
+    ),
+}
+
+
+def parse(session: str, words: Sequence[str]) -> Request:
+    """Return the request that ``words`` make of a session.
+
+    Raises :class:`~hostenv.errors.InputError` on a bad word, :class:`HelpRequested` on ``--help``.
+    """
+    description, adders = _SESSIONS[session]
+    parser = _Parser(prog=f"nox -s {session} --", description=description, allow_abbrev=False)
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="names in envspecs/, @tag, @all")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result as JSON, too")
+    parser.add_argument("--jobs", type=_positive, default=8, metavar="N", help="hosts side by side (8)")
+    for add in adders:
+        add(parser)
+    given = vars(parser.parse_args(list(words)))
+    for name in ("hosts", "upgrade"):
+        if given.get(name) is not None:
+            given[name] = tuple(given[name])
+    return Request(session=session, **given)
+
+
+def _positive(word: str) -> int:
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{word} is less than 1")
+    return number

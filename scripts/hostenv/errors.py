@@ -62,3 +62,9 @@ class PatchError(HostenvError):
 
 class HostError(HostenvError):
     """A step failed on the host; the current environment is what it was."""
+
+
+class CheckError(HostenvError):
+    """The work was done and a gate did not pass; the findings say why."""
+
+    outcome = Outcome.CHECKS

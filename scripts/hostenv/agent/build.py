@@ -26,7 +26,7 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
     size, sha256 each), ``files`` (path below site-packages, mode, size, sha256: their bytes follow the
     request in that order), ``removed``, ``link_mode``, ``bytecode``, ``min_free``, and what is kept beside
-    the build: ``inputs`` and ``series`` (name → text). Killed at any moment, what is left bears no id, and
+    the build: ``inputs``, ``series`` (name → text) and ``applied`` (path → sha256). Killed at any moment, what is left bears no id, and
     the next build removes it.
     """
     layout = Layout(root)
@@ -105,7 +105,7 @@ def _keep(path: str, plan: Dict[str, Any], settled: Dict[str, str]) -> None:
     os.mkdir(own)
     looked = tree.scan(path, cache=os.path.join(own, "stat"))
     canonical = looked.canonical()
-    described = {"tree": looked.summary(canonical), "settled": settled, **record.describe(looked)}
+    described = {"tree": looked.summary(canonical), "settled": settled, "applied": plan["applied"], **record.describe(looked)}
     contents = {
         "facts.json": json.dumps(described).encode(),
         "inputs.json": json.dumps(plan["inputs"], indent=1, sort_keys=True).encode(),

@@ -124,12 +124,27 @@ def state(wire: Wire, root: str, link: Optional[str] = None) -> Dict[str, Any]:
 
 
 def _machine() -> Dict[str, Optional[str]]:
-    """Return what a lock's platform is made of. ``glibc`` is ``None`` where the C library is another."""
+    """Return which machine this is, and what a lock's platform is made of.
+
+    ``glibc`` is ``None`` where the C library is another, ``machine_id`` where there is none.
+    """
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (ValueError, OSError):
         name = version = ""
-    return {"arch": os.uname().machine, "glibc": version if name == "glibc" else None}
+    return {
+        "arch": os.uname().machine,
+        "glibc": version if name == "glibc" else None,
+        "machine_id": _machine_id(),
+    }
+
+
+def _machine_id() -> Optional[str]:
+    try:
+        with open("/etc/machine-id", encoding="ascii") as file:
+            return file.read().strip() or None
+    except (OSError, ValueError):
+        return None
 
 
 def _link_state(layout: Layout, link: str) -> str:

@@ -59,7 +59,7 @@ class Uv:
             done = subprocess.run(
                 argv,
                 env=environment,
-                cwd=self._cache,
+                cwd=os.path.dirname(self._cache),  # uv takes no folder in its cache for a project
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -1,0 +1,128 @@
+"""Progress while a session works: live lines on a terminal, a line a phase in a log."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+
+@dataclass(slots=True)
+class _Phase:
+    name: str
+    total: int | None
+    began: float
+    done: int = 0
+
+
+class Live:
+    """A listener that shows one line a host. Safe to call from several threads."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._lock = threading.Lock()
+        self._phases: dict[str, _Phase] = {}
+        self._tasks: dict[str, TaskID] = {}
+        self._progress = _progress(self._console) if self._console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._progress:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress:
+            self._progress.stop()
+
+    def plan(self, host: str, lines: Sequence[str]) -> None:
+        """Print what is about to change."""
+        with self._lock:
+            self._console.print(f"[bold]{host}[/bold]: plan", highlight=False, soft_wrap=True)
+            for line in lines:
+                self._console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+
+    def phase(self, host: str, name: str, total: int | None = None) -> None:
+        """End the host's phase and begin another, of ``total`` bytes where they are known."""
+        with self._lock:
+            self._end(host)
+            self._phases[host] = _Phase(name, total, time.monotonic())
+            if self._progress:
+                self._tasks[host] = self._progress.add_task(name, host=host, total=total, done="")
+
+    def advance(self, host: str, done: int) -> None:
+        """Show ``done`` bytes of the phase."""
+        phase = self._phases.get(host)
+        if phase is None:
+            return
+        phase.done = done
+        if self._progress:
+            self._progress.update(self._tasks[host], completed=done)
+
+    def finished(self, host: str) -> None:
+        """End the host's last phase."""
+        with self._lock:
+            self._end(host)
+
+    def _end(self, host: str) -> None:
+        phase = self._phases.pop(host, None)
+        if phase is None:
+            return
+        seconds = time.monotonic() - phase.began
+        if self._progress:
+            self._progress.remove_task(self._tasks.pop(host))
+        if seconds >= _WORTH_A_LINE or phase.total:
+            size = f"  {megabytes(phase.done)}" if phase.total else ""
+            self._console.print(
+                f"  {host}  {phase.name}{size}  {seconds:.1f} s", highlight=False, markup=False
+            )
+
+
+_WORTH_A_LINE = 0.3
+"""Seconds below which a phase leaves no line."""
+
+
+def megabytes(count: int) -> str:
+    """Return a number of bytes as people say it: ``12.3 MB``, ``4.05 GB`` (decimal, as indexes do)."""
+    return f"{count / 1e9:.2f} GB" if count >= _GB else f"{count / 1e6:.1f} MB"
+
+
+_GB = 10**9
+
+
+def durations(seconds: Mapping[str, float]) -> str:
+    """Return named durations as one line, longest first."""
+    return ", ".join(f"{name} {value:.1f} s" for name, value in sorted(seconds.items(), key=lambda i: -i[1]))
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.fields[host]}", style="bold"),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    )

@@ -1,0 +1,196 @@
+"""Building a host's environment, checking it, and switching to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hostenv.errors import CheckError
+from hostenv.spec.environment import Activate as ActivateMode
+from hostenv.spec.series import check_versions, load_selected
+from hostenv.steps.activate import Activate, Stage
+from hostenv.steps.build import BuildInputs
+from hostenv.steps.make import Make, choose_python
+from hostenv.steps.series import compute
+from hostenv.workflows.events import HostResult
+from hostenv.workflows.host import open_for_writing, who
+from hostenv.workflows.judging import judged
+from hostenv.workflows.locking import platform_of
+from hostenv.workflows.supply import Supply, uv_on
+from hostenv.workflows.switch import notes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostenv.checks.judge import Verdict
+    from hostenv.machine.fleet import Turn
+    from hostenv.spec.spec import Spec
+    from hostenv.steps.series import SeriesResult
+    from hostenv.workflows.host import OpenHost
+    from hostenv.workflows.locking import Locked
+    from hostenv.workflows.session import Session
+
+
+def build_env(session: Session, spec: Spec, turn: Turn) -> HostResult:
+    """Bring one host to what its spec says: lock, wheels, build, checks, switch; each only where it is due.
+
+    Killed at any moment the current environment is whole, and run again it goes on. Raises HostenvError
+    where the work cannot be done; what fails a gate is :class:`CheckError`, and the build stays to look at.
+    """
+    with open_for_writing(session.fleet, spec, turn) as host:
+        platform = platform_of(spec, host.state, host.agent)
+        locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
+        return _Run(session, host, locked).carry_out()
+
+
+class _Run:
+    """One host's way through the session, once its lock is known."""
+
+    def __init__(self, session: Session, host: OpenHost, locked: Locked) -> None:
+        self._session = session
+        self._host = host
+        self._spec = host.spec
+        self._locked = locked
+        self._who = who(session.request.session)
+        self._patches = session.fleet.folder.parent / "patches"
+        series = load_selected(self._patches, (each.folder for each in host.spec.env.patches))
+        check_versions(series, {entry.name: entry.version for entry in locked.lock.entries})
+        inputs = BuildInputs(lock=locked.lock, series=series, bytecode=host.spec.build.bytecode)
+        self._make = Make(inputs=inputs, settings=host.spec.build)
+        self._id = inputs.id
+
+    def carry_out(self) -> HostResult:
+        """Plan, show, change; one after another."""
+        missing = self._id not in self._host.state.builds
+        supply = Supply(self._host, self._locked.lock) if missing else None
+        lines = (
+            *self._locked.plan(),
+            *(supply.plan() if supply else ()),
+            *self._make.plan(self._host.state),
+            *self._finish({}).plan(self._host.state),
+        )
+        if not lines:
+            return self._result("nothing to do", notes=self._held())
+        self._session.listener.plan(self._spec.name, lines)
+        if self._session.request.dry_run:
+            return self._result("dry run: nothing was changed", notes=self._held())
+        self._locked.write()
+        facts = self._built(supply) if supply else self._kept()
+        return self._finished(facts)
+
+    def _built(self, supply: Supply) -> Mapping[str, Any]:
+        """Bring what is missing, compute the series on the locked wheels, make the build."""
+        listener, name = self._session.listener, self._spec.name
+        python = choose_python(self._host.agent, self._locked.lock.platform.python, name)
+        wheels = supply.bring(listener)
+        results = self._series_results(supply)
+        return self._make.apply(
+            self._host.agent,
+            self._host.state,
+            uv=uv_on(self._host),
+            python=python,
+            wheels=wheels,
+            results=results,
+            patches=self._patches,
+            who=self._who,
+            on_event=lambda event: listener.phase(name, event["phase"]),
+        )
+
+    def _series_results(self, supply: Supply) -> tuple[SeriesResult, ...]:
+        entries = self._locked.lock.by_name
+        return tuple(
+            compute(each, supply.local_wheel(entries[each.dist])) for each in self._make.inputs.series
+        )
+
+    def _kept(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = self._host.agent.call(
+            "build.facts", root=self._host.state.root, build=self._id
+        )
+        return facts
+
+    def _finished(self, facts: Mapping[str, Any]) -> HostResult:
+        """Judge what was built, then stage it or switch to it."""
+        verdict = judged(self._spec, facts)
+        path = f"{self._host.state.root}/builds/{self._id}"
+        if not verdict.passed:
+            error = CheckError(
+                f"{self._spec.name}: build {self._id} failed its checks; the environment is what it was",
+                hint=f"the build stays at {path} to look at",
+            )
+            return self._result("checks failed", facts=facts, verdict=verdict, error=error)
+        step = self._finish(self._receipt(facts, verdict))
+        if isinstance(step, Stage):
+            step.apply(self._host.agent, self._host.state, self._who)
+            switch = f"nox -s switch -- {self._spec.name}"
+            return self._result("staged", facts=facts, verdict=verdict, notes=self._held(), next_=(switch,))
+        done = step.apply(self._host.agent, self._host.state, self._who)
+        return replace(
+            self._result("built, checked and current", facts=facts, verdict=verdict),
+            generation=done.generation,
+            notes=notes_of(done.adopted, done.running),
+            next=(f"{path}/bin/python", f"nox -s rollback -- {self._spec.name}")[: 2 if done.previous else 1],
+        )
+
+    def _finish(self, receipt: Mapping[str, object]) -> Activate | Stage:
+        """Return the last step: a switch, or a stage where the spec, the operator or a hold wants one."""
+        request, hold = self._session.request, self._host.state.hold
+        current = self._host.state.current_build == self._id
+        if current and not hold:
+            pass
+        elif request.stage or hold or self._spec.build.activate is ActivateMode.MANUAL:
+            return Stage(build=self._id, receipt=receipt)
+        return Activate(
+            build=self._id,
+            receipt=receipt,
+            adopt_link=request.adopt_link,
+            despite_running=request.despite_running,
+        )
+
+    def _held(self) -> tuple[str, ...]:
+        hold = self._host.state.hold
+        if hold is None:
+            return ()
+        return (f"held by {hold.by}: {hold.why}; `nox -s switch -- {self._spec.name}` moves on",)
+
+    def _receipt(self, facts: Mapping[str, Any], verdict: Verdict) -> Mapping[str, object]:
+        inputs = self._make.inputs
+        return {
+            "spec": self._spec.name,
+            **self._who,
+            "fingerprint": facts["tree"]["fingerprint"],
+            "interpreter": facts["tree"]["interpreter"],
+            "lock": {"name": self._locked.path.name, "inputs": inputs.lock.inputs_digest},
+            "inputs": inputs.describe(),
+            "findings": {finding.rule: finding.severity for finding in verdict.findings},
+            "waived": [
+                {"rule": each.finding.rule, "object": each.finding.object, "until": str(each.until)}
+                for each in verdict.waived
+            ],
+        }
+
+    def _result(  # noqa: PLR0913  the parts of a result, by keyword
+        self,
+        headline: str,
+        *,
+        facts: Mapping[str, Any] | None = None,
+        verdict: Verdict | None = None,
+        error: CheckError | None = None,
+        notes: tuple[str, ...] = (),
+        next_: tuple[str, ...] = (),
+    ) -> HostResult:
+        told = facts or {"tree": self._host.state.receipt}
+        interpreter = told["tree"].get("interpreter") or {}
+        return HostResult(
+            host=self._spec.name,
+            headline=headline,
+            changed=facts is not None,
+            build=self._id,
+            path=f"{self._host.state.root}/builds/{self._id}",
+            generation=self._host.state.generation,
+            fingerprint=told["tree"].get("fingerprint"),
+            interpreter=interpreter.get("version"),
+            verdict=verdict,
+            error=error,
+            notes=notes,
+            next=next_,
+        )

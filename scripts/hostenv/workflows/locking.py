@@ -1,0 +1,128 @@
+"""The lock that a host builds from: read, found stale, made again."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hostenv.errors import HostError, InputError, RefusedError
+from hostenv.spec.lockplatform import LockPlatform
+from hostenv.steps import lockfile, resolve
+from hostenv.steps.make import pythons_of
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable
+
+    from hostenv.facts.root import RootState
+    from hostenv.machine.agent import Agent
+    from hostenv.spec.fleet import Fleet
+    from hostenv.spec.lock import Lock
+    from hostenv.spec.spec import Spec
+    from hostenv.steps.resolve import ResolvePlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Locked:
+    """A lock that answers the spec. ``asked`` is set where it was just made and is not written yet."""
+
+    lock: Lock
+    path: pathlib.Path
+    asked: ResolvePlan | None
+    before: Lock | None
+
+    def plan(self) -> tuple[str, ...]:
+        """Say why it was made again and what differs; nothing where the file already holds it."""
+        if self.asked is None:
+            return ()
+        why = "; ".join(self.asked.reasons)
+        changed = resolve.differences(self.before, self.lock)
+        shown = changed if self.before else ()
+        return (
+            f"lock     {self.path.name}: {why}; {len(self.lock.entries)} packages",
+            *(f"           {line}" for line in shown),
+        )
+
+    def write(self) -> None:
+        """Write what was made."""
+        if self.asked is not None:
+            lockfile.store(self.lock, self.path)
+
+
+class Locker:
+    """Finds or makes the locks of one session. Hosts that share a lock share one resolution."""
+
+    def __init__(self, fleet: Fleet, *, upgrade: tuple[str, ...] | None, relock: bool) -> None:
+        self._fleet = fleet
+        self._upgrade = tuple(name or resolve.ALL for name in upgrade or ())
+        self._relock = relock
+        self._resolving = threading.Lock()
+        self._made: dict[pathlib.Path, Locked] = {}
+
+    def lock(self, spec: Spec, platform: LockPlatform, announce: Callable[[], None]) -> Locked:
+        """Return the lock of a spec for a platform.
+
+        A missing or stale lock is made where the host is local, or ``relock`` or ``upgrade`` was asked for;
+        else it is refused, with what changed.
+        """
+        path = self._fleet.lock_path(spec, python=platform.python, arch=platform.arch)
+        with self._resolving:
+            if path not in self._made:
+                self._made[path] = self._find(spec, platform, path, announce)
+            return self._made[path]
+
+    def _find(
+        self, spec: Spec, platform: LockPlatform, path: pathlib.Path, announce: Callable[[], None]
+    ) -> Locked:
+        shown = f"envspecs/locks/{path.name}"
+        before = lockfile.load(path, document=shown)
+        asked = resolve.plan(spec.lock_owner, spec.env, platform, current=before, upgrade=self._upgrade)
+        if asked is None and before is not None:
+            return Locked(lock=before, path=path, asked=None, before=before)
+        if asked is None or not (spec.is_local or self._relock or self._upgrade):
+            reasons = "\n".join(f"  {reason}" for reason in (asked.reasons if asked else ()))
+            raise RefusedError(
+                f"{spec.name}: {shown} does not answer the spec:\n{reasons}",
+                hint=f"nox -s lock -- {spec.name} makes it; --relock lets this session do it",
+            )
+        announce()
+        return Locked(lock=resolve.apply(asked), path=path, asked=asked, before=before)
+
+
+def platform_of(spec: Spec, state: RootState | None, agent: Agent | None) -> LockPlatform:
+    """Return the platform to lock for: the spec's, completed by what the host says.
+
+    Raises :class:`InputError` where neither says it, or no lock can be made for it.
+    """
+    arch = spec.platform.arch or (state.arch if state else None)
+    glibc = (
+        ".".join(map(str, spec.platform.glibc)) if spec.platform.glibc else (state.glibc if state else None)
+    )
+    python = spec.platform.python_minor or _python_of(spec, agent)
+    missing = {"platform.arch": arch, "platform.glibc": glibc, "platform.python": python}
+    unknown = [key for key, value in missing.items() if not value]
+    if unknown:
+        raise InputError(
+            f"{spec.path.name}: {', '.join(unknown)}: not in the spec, and the host does not say",
+            hint="set it in [platform]",
+        )
+    try:
+        return LockPlatform(python=str(python), arch=str(arch), glibc=str(glibc))
+    except ValueError as error:
+        raise InputError(f"{spec.path.name}: platform: {error}") from error
+
+
+def _python_of(spec: Spec, agent: Agent | None) -> str | None:
+    """Choose a minor version where the spec leaves it open: the controller's own, or the newest that fits."""
+    if agent is None:
+        return None
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if spec.is_local and spec.platform.python.contains(f"{own}.0"):
+        return own
+    fitting = [each for each in pythons_of(agent) if spec.platform.python.contains(each.version)]
+    if not fitting:
+        there = ", ".join(f"{each.version} ({each.path})" for each in pythons_of(agent)) or "none"
+        raise HostError(f"{spec.name}: no CPython fits {spec.platform.python}; found: {there}")
+    return ".".join(fitting[0].version.split(".")[:2])

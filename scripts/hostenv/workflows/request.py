@@ -1,0 +1,30 @@
+"""What an operator asked of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pathlib
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What an operator asked of a session. ``hosts`` are the words as typed: names, ``@tag``, ``@all``."""
+
+    session: str
+    hosts: tuple[str, ...]
+    json: pathlib.Path | None = None
+    dry_run: bool = False
+    jobs: int = 8
+    stage: bool = False
+    relock: bool = False
+    upgrade: tuple[str, ...] | None = None
+    """``None``: keep every locked version; an empty name: upgrade all; else the named distributions."""
+    despite_running: bool = False
+    adopt_link: bool = False
+    build: str | None = None
+    why: str | None = None
+    serial: int | None = None
+    max_fail: int = 0

@@ -1,0 +1,119 @@
+"""Activating a staged or earlier build, and going back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hostenv.errors import RefusedError
+from hostenv.steps.activate import Activate
+from hostenv.workflows.events import HostResult
+from hostenv.workflows.host import open_for_writing, who
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostenv.machine.fleet import Turn
+    from hostenv.spec.spec import Spec
+    from hostenv.workflows.host import OpenHost
+    from hostenv.workflows.request import Request
+    from hostenv.workflows.session import Session
+
+
+def switch(session: Session, spec: Spec, turn: Turn) -> HostResult:
+    """Activate the staged build, or the one that the operator names; lifts a hold."""
+    request = session.request
+    with open_for_writing(session.fleet, spec, turn) as host:
+        receipt = _receipt_of(host, request.build) if request.build else _staged_receipt(host)
+        return _carry_out(_activation(receipt, request), host, session)
+
+
+def rollback(session: Session, spec: Spec, turn: Turn) -> HostResult:
+    """Go back to the previous generation's build, or a named one, and hold the host there."""
+    request = session.request
+    with open_for_writing(session.fleet, spec, turn) as host:
+        receipt = _receipt_of(host, request.build) if request.build else _previous_receipt(host)
+        by = who(request.session)["by"]
+        hold = {"by": by, "why": request.why or f"rolled back from build {host.state.current_build}"}
+        return _carry_out(_activation(receipt, request, hold), host, session)
+
+
+def _activation(
+    receipt: Mapping[str, Any], request: Request, hold: Mapping[str, str] | None = None
+) -> Activate:
+    return Activate(
+        build=receipt["build"],
+        receipt=receipt,
+        hold=hold,
+        adopt_link=request.adopt_link,
+        despite_running=request.despite_running,
+    )
+
+
+def _carry_out(step: Activate, host: OpenHost, session: Session) -> HostResult:
+    """Show the plan, move the pointer, say what is current."""
+    name = host.spec.name
+    changes = step.plan(host.state)
+    path = f"{host.state.root}/builds/{step.build}"
+    if not changes:
+        headline = f"build {step.build} is current already"
+        return HostResult(host=name, headline=headline, build=step.build, path=path)
+    session.listener.plan(name, changes)
+    if session.request.dry_run:
+        return HostResult(host=name, headline="dry run: nothing was changed", build=step.build, path=path)
+    done = step.apply(host.agent, host.state, who(session.request.session))
+    return HostResult(
+        host=name,
+        headline=f"build {step.build} is current",
+        changed=True,
+        build=step.build,
+        path=path,
+        generation=done.generation,
+        fingerprint=_word(step.receipt.get("fingerprint")),
+        notes=notes_of(done.adopted, done.running),
+        next=(f"nox -s rollback -- {name}",) if not step.hold else (f"nox -s switch -- {name} --build ID",),
+    )
+
+
+def notes_of(adopted: str | None, running: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
+    """Say what an operator must know after a switch."""
+    moved = (f"what stood at the link is now {adopted}",) if adopted else ()
+    return moved + tuple(
+        f"pid {each['pid']} {each['name']} still runs through the link: restart it" for each in running
+    )
+
+
+def _staged_receipt(host: OpenHost) -> Mapping[str, Any]:
+    if host.state.staged is None:
+        name = host.spec.name
+        raise RefusedError(f"{name}: nothing is staged", hint=f"nox -s build_env -- {name} --stage")
+    return {**host.state.staged.receipt, "build": host.state.staged.build}
+
+
+def _previous_receipt(host: OpenHost) -> Mapping[str, Any]:
+    previous = host.state.receipt.get("previous")
+    for receipt in _history(host):
+        if receipt.get("generation") == previous:
+            return receipt
+    raise RefusedError(f"{host.spec.name}: there is no generation to go back to")
+
+
+def _receipt_of(host: OpenHost, build: str) -> Mapping[str, Any]:
+    """Return the receipt of the last generation that had ``build``: what never passed has none."""
+    if host.state.staged and host.state.staged.build == build:
+        return _staged_receipt(host)
+    known = {receipt["build"]: receipt for receipt in _history(host)}
+    if build not in known or build not in host.state.builds:
+        there = ", ".join(name for name in known if name in host.state.builds) or "none"
+        raise RefusedError(
+            f"{host.spec.name}: no build {build} that was current or is staged", hint=f"there: {there}"
+        )
+    return known[build]
+
+
+def _history(host: OpenHost) -> list[Mapping[str, Any]]:
+    receipts: list[Mapping[str, Any]] = host.agent.call("generation.history", root=host.state.root)
+    return receipts
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) else None
