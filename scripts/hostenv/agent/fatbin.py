@@ -57,6 +57,8 @@ def containers(descriptor: int, start: int, size: int) -> Iterator[Container]:
     thing that does not fit, after the containers before it. Reads headers and the first bytes of PTX only.
     """
     at, end, count = start, start + size, 0
+    if end > os.fstat(descriptor).st_size:
+        raise FatbinError("the section reaches beyond the file", start)
     while True:
         at = _skip_padding(descriptor, at, end)
         if at == end:

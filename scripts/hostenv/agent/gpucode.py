@@ -4,10 +4,13 @@ nvcc gives each registered container a *wrapper* in ``.nvFatBinSegment`` (``fatb
 toolkit): u32 magic 0x466243B1, u32 version, u64 address of the container, u64 more. So a container is
 
 * ``module``: version 1, in ``.nv_fatbin``: its kernels are launched from it;
-* ``linked``: version 2: device-linked (``-rdc=true``); where it has no image for a GPU, the driver links
-  the ``relocatable`` containers (``__nv_relfatbin``) instead, all of them;
-* ``loose``: no wrapper: nvcc's device link leaves an empty one without PTX, which nothing ever loads. A
-  library that loads images by hand (cuModuleLoadData) has loose ones too.
+* ``linked``: version 2: what the device link made of the ``relocatable`` containers (``__nv_relfatbin``) of
+  ``-rdc=true``; where it has no image for a GPU, the driver links those itself. nvcc links every object:
+  where there are none, this one holds no kernel. It may have no images, and is listed nevertheless;
+* ``loose``: no wrapper: the same for nothing, in objects that nvcc compiles and links in one step. A library
+  that loads images by hand (cuModuleLoadData) has loose ones too.
+
+Other containers without images are left out.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ import os
 import stat
 import struct
 from collections import Counter
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from hostenv.agent.fatbin import Container, FatbinError, containers
-from hostenv.agent.wire import Wire
+
+if TYPE_CHECKING:
+    from hostenv.agent.wire import Wire
 
 EXECUTABLE, RELOCATABLE, WRAPPERS = b".nv_fatbin", b"__nv_relfatbin", b".nvFatBinSegment"
 WRAPPER_MAGIC = 0x466243B1
@@ -74,11 +79,8 @@ def read_descriptor(descriptor: int) -> Optional[Described]:
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
     found: List[Tuple[_Section, Container]] = []
     problem = None
-    length = os.fstat(descriptor).st_size
     for section in code:
         try:
-            if section.offset + section.size > length:
-                raise FatbinError("the section reaches beyond the file", section.offset)
             found.extend((section, one) for one in containers(descriptor, section.offset, section.size))
         except FatbinError as error:
             problem = f"{section.name.decode()}: {error}"
@@ -86,11 +88,11 @@ def read_descriptor(descriptor: int) -> Optional[Described]:
     kinds: Counter[Tuple[str, Tuple[str, ...]]] = Counter(
         (_role(section, wrappers.get(_address(section, one))), tuple(sorted(one.images)))
         for section, one in found
-        if one.images
     )
     described = [
         {"role": role, "images": list(images), "count": count}
         for (role, images), count in sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
+        if images or role == "linked"
     ]
     return {"containers": described, "problem": problem}
 
@@ -160,7 +162,7 @@ def _name(strings: bytes, start: int) -> bytes:
 
 
 def _wrappers(
-    descriptor: int, machine: int, sections: Sequence[_Section], addresses: "frozenset[int]"
+    descriptor: int, machine: int, sections: Sequence[_Section], addresses: FrozenSet[int]
 ) -> Dict[int, int]:
     """Return container address → wrapper version."""
     versions: Dict[int, int] = {}
@@ -178,8 +180,7 @@ def _wrappers(
             else:
                 pending[section.address + at + 8] = version
     if pending:
-        for address, version in _relocated(descriptor, machine, sections, pending):
-            versions[address] = version
+        versions.update(_relocated(descriptor, machine, sections, pending))
     return versions
 
 
@@ -205,7 +206,7 @@ def _role(section: _Section, wrapper: Optional[int]) -> str:
     return "linked" if wrapper == _LINKED else "module"
 
 
-def _addresses(found: Sequence[Tuple[_Section, Container]]) -> "frozenset[int]":
+def _addresses(found: Sequence[Tuple[_Section, Container]]) -> FrozenSet[int]:
     return frozenset(_address(section, one) for section, one in found)
 
 
