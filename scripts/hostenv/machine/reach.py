@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, Self
 
 from hostenv.machine import bulk
 from hostenv.machine.agent import agent_on
 from hostenv.machine.local import LocalTransport
-from hostenv.machine.ssh import Address, SshTransport, open_ssh
 from hostenv.spec.host import Become
 
 if TYPE_CHECKING:
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hostenv.machine.agent import Agent
+    from hostenv.machine.ssh import SshTransport
     from hostenv.spec.spec import Spec
 
 PYTHON = "python3"
-"""The interpreter that runs the agent on a host; what it is called on every PATH."""
+"""The interpreter that runs the agent on a host behind SSH: what it is called on every PATH."""
 
 
 class Reach:
@@ -36,15 +37,17 @@ class Reach:
         *,
         specs: Iterable[Spec] = (),
         ssh_config: pathlib.Path | None = None,
-        python: str = PYTHON,
+        python: str | None = None,
     ) -> None:
         self._spec = spec
-        self._python = python
+        self._python = python or (sys.executable if spec.is_local else PYTHON)
         self._stack = contextlib.ExitStack()
         self._transport: LocalTransport | SshTransport
         if spec.is_local:
             self._transport = LocalTransport(spec.name)
         else:
+            from hostenv.machine.ssh import Address, open_ssh  # noqa: PLC0415  fabric takes 0.2 s to import
+
             address = Address(alias=spec.host.address, user=spec.host.user, ssh_config=ssh_config)
             pinned = spec.identity.host_key if spec.identity else None
             self._transport = open_ssh(spec.name, address, host_key=pinned, owners=_owners(specs))
@@ -69,7 +72,7 @@ class Reach:
     @property
     def host_key(self) -> str | None:
         """The fingerprint of the host key that was trusted."""
-        return self._transport.host_key if isinstance(self._transport, SshTransport) else None
+        return self._transport.host_key if not isinstance(self._transport, LocalTransport) else None
 
     def close(self) -> None:
         """Drop every connection; may be called from another thread to end what waits for the host."""
