@@ -6,7 +6,6 @@ packaging.python.org. What does not follow them is a problem of that distributio
 
 from __future__ import annotations
 
-import base64
 import binascii
 import csv
 import io
@@ -15,14 +14,15 @@ import os
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+_DIGITS = 43
+"""Characters of a sha256 in base64 without padding."""
 _LARGEST = 64 << 20
 """Bytes of a file of ``.dist-info`` that are read: the largest RECORD seen has 2 MB."""
 
 
-@dataclass
-class Row:
+class Row(NamedTuple):
     """What RECORD says of a file: ``sha256`` in binary, or another algorithm's name, or neither."""
 
     sha256: Optional[bytes] = None
@@ -167,10 +167,11 @@ def _hash(stated: str) -> Optional[Row]:
     if algorithm != "sha256":
         return Row(other=algorithm) if value else None
     try:
-        digest = base64.b64decode(value + "=" * (-len(value) % 4), b"-_", validate=True)
-    except (binascii.Error, ValueError):
+        digest = binascii.a2b_base64(value.replace("-", "+").replace("_", "/") + "=")
+    except ValueError:
         return None
-    return Row(sha256=digest) if len(digest) == 32 else None  # noqa: PLR2004  bytes of a sha256
+    # Characters outside the alphabet are skipped by the decoder, and then bytes are short.
+    return Row(digest) if len(digest) == 32 and len(value) == _DIGITS else None  # noqa: PLR2004  sha256
 
 
 def _content(folder: str, name: str, problems: List[str], *, required: bool = False) -> str:

@@ -7,12 +7,15 @@ for a file (mode octal, digest hexadecimal) and ``l PATH`` followed by the targe
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import hashlib
 import os
 import time
 import zlib
+from binascii import hexlify
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from hostenv.agent import bytecode, hashing, normal, pyvenv, statcache, walk
 from hostenv.agent.statcache import StatCache
@@ -23,8 +26,7 @@ _LEVEL = 1
 """zlib's: three quarters of the bytes are digests, which do not shrink further."""
 
 
-@dataclass
-class Entry:
+class Entry(NamedTuple):
     """A file of the manifest. ``digest`` is sha256 of its normal form, ``found`` of its bytes as they lie."""
 
     mode: int
@@ -51,9 +53,7 @@ class Tree:
         for path in sorted([*self.entries, *self.links]):
             entry = self.entries.get(path)
             if entry:
-                pieces.append(
-                    b"f %o %d %s %s\0" % (entry.mode, entry.size, entry.digest.hex().encode(), path)
-                )
+                pieces.append(b"f %o %d %b %b\0" % (entry.mode, entry.size, hexlify(entry.digest), path))
             else:
                 pieces.append(b"l %s\0%s\0" % (path, self.links[path]))
         return b"".join(pieces)
@@ -120,15 +120,28 @@ def scan(
     if not os.path.isdir(real):
         raise AgentError(f"{root} is not a folder", hint="name the folder of a virtual environment")
     moment = time.time_ns()
-    known = StatCache() if rehash else StatCache.load(cache)
-    seen = walk.walk(os.fsencode(real))
-    look = _Look(Tree(root=real, links=seen.links, problems=seen.problems), seen.files, known, moment)
-    look.take_known()
-    look.read_rest(progress)
-    look.tree.left_out += seen.left_out
-    if cache and (rehash or not look.fresh.holds(known)):
-        look.fresh.save(cache)
+    with _without_collector():
+        known = StatCache() if rehash else StatCache.load(cache)
+        seen = walk.walk(os.fsencode(real))
+        look = _Look(Tree(root=real, links=seen.links, problems=seen.problems), seen.files, known, moment)
+        look.take_known()
+        look.read_rest(progress)
+        look.tree.left_out += seen.left_out
+        if cache and (rehash or not look.fresh.holds(known)):
+            look.fresh.save(cache)
     return look.tree
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Pause the cycle collector: it would look again and again at 75,000 tuples without cycles (0.2 s)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Look:
@@ -145,16 +158,30 @@ class _Look:
         self._sources: Dict[bytes, bytes] = {}
 
     def take_known(self) -> None:
-        """Take from the cache what it knows; note the rest for reading."""
+        """Take from the cache what it knows; note the rest for reading. One loop: it runs once a file."""
+        digests, fresh, entries = self._known.digests, self.fresh.digests, self.tree.entries
         for path, file in self._files.items():
-            source = bytecode.source_of(path) if path.endswith(b".pyc") else None
-            if source is not None and source in self._files:
-                if file.key + self._files[source].key in self._known.pairs:
-                    self._leave_out(path, source)
-                    continue
-                self._sources[path] = source
-            if source in self._files or not self._take(path, file, self._known):
+            if path.endswith(b".pyc") and self._is_paired(path, file):
+                continue
+            digest = digests.get(file.key)
+            if digest is None or path in self._sources:
                 self._rest.append(path)
+            elif path[-7:] == b"/RECORD" or path[:4] == b"bin/" or path == b"pyvenv.cfg":
+                self._enter(path, file, digest, self._known.normal.get(file.key))
+            else:
+                entries[path] = Entry(file.mode, file.size, digest, digest)
+                fresh[file.key] = digest
+
+    def _is_paired(self, path: bytes, file: walk.File) -> bool:
+        """Leave bytecode out if it is known to repeat its source; else note the source it may repeat."""
+        source = bytecode.source_of(path)
+        if source is None or source not in self._files:
+            return False
+        if file.key + self._files[source].key in self._known.pairs:
+            self._leave_out(path, source)
+            return True
+        self._sources[path] = source
+        return False
 
     def read_rest(self, progress: Optional[Callable[[int], None]]) -> None:
         """Read what the cache did not know."""
@@ -179,13 +206,6 @@ class _Look:
             key=file.key,
             source=None if source is None else self._full(source),
         )
-
-    def _take(self, path: bytes, file: walk.File, known: StatCache) -> bool:
-        digest = known.digests.get(file.key)
-        if digest is None:
-            return False
-        self._enter(path, file, digest, known.normal.get(file.key))
-        return True
 
     def _enter(self, path: bytes, file: walk.File, found: bytes, known: Optional[bytes]) -> None:
         """Enter a file whose bytes are known, in its normal form where it has one."""
