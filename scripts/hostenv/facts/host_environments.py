@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Changed:
-    """How many Python files of a distribution differ from its RECORD (``changed``), and the ``first`` of them."""
+    """How many Python files of a distribution differ from its RECORD, and the ``first`` of them."""
 
     files: int
     changed: int

@@ -88,7 +88,10 @@ class HostSystem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Disk:
-    """The filesystem that holds ``path``, or will once the path is made (``exists``)."""
+    """The filesystem that holds ``path``, or will once the path is made (``exists``).
+
+    Saved facts hold no free space: it is ``None`` there.
+    """
 
     path: str
     exists: bool
@@ -96,8 +99,8 @@ class Disk:
     filesystem: str
     device: str
     total: int
-    free: int
-    files_free: int
+    free: int | None
+    files_free: int | None
     noexec: bool
     read_only: bool
     options: tuple[str, ...]
@@ -112,8 +115,8 @@ class Disk:
             filesystem=table.get("filesystem", text),
             device=table.get("device", text),
             total=table.get("total", natural),
-            free=table.get("free", natural),
-            files_free=table.get("files_free", natural),
+            free=table.get("free", optional(natural)),
+            files_free=table.get("files_free", optional(natural)),
             noexec=table.get("noexec", flag),
             read_only=table.get("read_only", flag),
             options=table.get("options", list_of(text)),

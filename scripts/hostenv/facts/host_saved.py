@@ -1,0 +1,81 @@
+"""Facts kept in ``envspecs/facts/HOST.json``: what stays the same between two probes, dated."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hostenv.errors import InputError
+from hostenv.facts.fact import Fact
+from hostenv.facts.host import HostFacts
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import pathlib
+    from collections.abc import Mapping
+
+_OF_A_BOOT = ("boot_id", "boot_id_own", "boot_clock", "namespaces")
+_OF_A_MOMENT_GPU = ("memory_used", "memory_free")
+_OF_A_MOMENT_DISK = ("free", "files_free")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedFacts:
+    """Facts from a file, and where they came from."""
+
+    path: pathlib.Path
+    facts: HostFacts
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> SavedFacts:
+        """Read a file. Raises :class:`~hostenv.errors.InputError` where it is absent or malformed."""
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            hint = f"nox -s probe -- {path.stem} --save"
+            raise InputError(f"{path}: {error.strerror}", hint=hint) from error
+        except ValueError as error:
+            raise InputError(f"{path}: not JSON: {error}", hint="save the facts again") from error
+        return cls(path=path, facts=HostFacts.from_dict(document, name=str(path)))
+
+    def fresh(self, *, now: dt.datetime, max_age: dt.timedelta) -> Fact[HostFacts]:
+        """Return the facts, unknown where they are older than ``max_age`` or from the future."""
+        age = now - self.facts.read_at
+        if age > max_age:
+            reason = f"read {age.days} days ago, the spec allows {max_age.days}: probe with --save"
+            return Fact(how=str(self.path), unknown=reason)
+        if age.total_seconds() < 0:
+            return Fact(how=str(self.path), unknown=f"dated {self.facts.read_at}, which is still to come")
+        return Fact(how=str(self.path), known_value=self.facts)
+
+
+def saved_form(answer: Mapping[str, Any]) -> str:
+    """Return a probe's answer as the file keeps it: sorted, one value a line, nothing of a moment or a boot.
+
+    Left out are processes, boot id and clock, namespaces, memory and space in use.
+    """
+    kept: dict[str, Any] = {
+        name: value for name, value in answer.items() if name not in {"processes", "seconds"}
+    }
+    kept["identity"] = {
+        name: {"unknown": "of one boot: not saved", "how": fact["how"]} if name in _OF_A_BOOT else fact
+        for name, fact in answer["identity"].items()
+    }
+    kept["system"] = {**answer["system"], "memory": _without(answer["system"]["memory"], ("available",))}
+    kept["disks"] = [_without(disk, _OF_A_MOMENT_DISK) for disk in answer["disks"]]
+    if "value" in answer["gpus"]:
+        gpus = [_gpu(gpu) for gpu in answer["gpus"]["value"]]
+        kept["gpus"] = {**answer["gpus"], "value": gpus}
+    return json.dumps(kept, indent=1, sort_keys=True) + "\n"
+
+
+def _gpu(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    devices = [{**device, "memory_used": None} for device in gpu["mig_devices"]]
+    return {**gpu, **dict.fromkeys(_OF_A_MOMENT_GPU), "mig_devices": devices, "processes": []}
+
+
+def _without(fact: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any]:
+    if "value" not in fact:
+        return fact
+    return {**fact, "value": {**fact["value"], **dict.fromkeys(names)}}

@@ -1,0 +1,175 @@
+"""Read-only reconnaissance of hosts, side by side, and what they are to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hostenv.checks.probe_notes import probe_notes
+from hostenv.checks.same_machine import relations
+from hostenv.facts.host import HostFacts
+from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.machine.reach import PYTHON, Reach
+from hostenv.steps.save_facts import SaveFacts
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hostenv.checks.finding import Finding
+    from hostenv.checks.same_machine import Relation
+    from hostenv.machine.fleet import Result, Turn
+    from hostenv.spec.fleet import Fleet
+    from hostenv.spec.spec import Spec
+
+_CACHES = ("_CACHE_DIR", "_WORKSPACE_BASE", "_CACHE_HOME", "HF_HOME", "TMPDIR")
+"""Ends of the variables of a service that name folders in which it writes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeOptions:
+    """How to probe. ``save`` is the folder for stable facts, ``timeout`` seconds for each host."""
+
+    jobs: int = 8
+    timeout: float = 60.0
+    smi_seconds: float = 15.0
+    hash_seconds: float = 0.5
+    search_seconds: float = 0.4
+    exports: bool = False
+    save: pathlib.Path | None = None
+    ssh_config: pathlib.Path | None = None
+    python: str = PYTHON
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostProbe:
+    """What came of one host: its facts, or the error that kept them from being read.
+
+    ``answer`` is the agent's own JSON, ``host_key`` the fingerprint that SSH showed, ``seconds`` all that
+    it took, ``saved`` the file that was written.
+    """
+
+    name: str
+    spec: Spec
+    seconds: float
+    facts: HostFacts | None = None
+    answer: Mapping[str, Any] | None = None
+    host_key: str | None = None
+    notes: tuple[Finding, ...] = ()
+    saved: pathlib.Path | None = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProbeReport:
+    """The hosts in the order asked for, and the relation of every two that answered."""
+
+    hosts: tuple[HostProbe, ...]
+    relations: tuple[Relation, ...]
+
+    @property
+    def failed(self) -> tuple[HostProbe, ...]:
+        """The hosts that could not be probed."""
+        return tuple(host for host in self.hosts if host.error)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    answer: Mapping[str, Any]
+    facts: HostFacts
+    host_key: str | None
+
+
+def probe(
+    fleet: Fleet,
+    specs: Sequence[Spec],
+    options: ProbeOptions,
+    *,
+    on_host: Callable[[str, bool], None] | None = None,
+) -> ProbeReport:
+    """Probe the hosts of ``specs``; ``on_host(name, succeeded)`` is called as each ends.
+
+    One host's failure does not stop another: it stands in the report. Only a bug is raised.
+    """
+    wanted = {spec.name: spec for spec in specs}
+
+    def on_result(result: Result[_Read]) -> None:
+        if on_host:
+            on_host(result.name, result.error is None)
+
+    def work(spec: Spec, turn: Turn) -> _Read:
+        return _read(fleet, spec, turn, options)
+
+    results = run_on_hosts(wanted, work, jobs=options.jobs, timeout=options.timeout, on_result=on_result)
+    raise_bugs(results)
+    hosts = tuple(_host_probe(fleet, wanted[name], result, options) for name, result in results.items())
+    return ProbeReport(
+        hosts=hosts, relations=relations({host.name: host.facts for host in hosts if host.facts})
+    )
+
+
+def questions(spec: Spec, options: ProbeOptions) -> dict[str, Any]:
+    """Return what to ask a host's agent, from its spec: places, units, commands, the service's variables."""
+    root = str(spec.host.root)
+    environment = _environment(spec, root)
+    caches = [value for name, value in environment.items() if name.endswith(_CACHES)]
+    folders = (spec.supply.wheelhouse, spec.host.link, spec.capture.venv if spec.capture else None)
+    wheelhouse, link, captured = (str(folder) if folder else None for folder in folders)
+    return {
+        "root": root,
+        "disks": [path for path in (wheelhouse, *caches) if path and path.startswith(("/", "~"))],
+        "venvs": [path for path in (link, f"{root}/current/env", captured) if path],
+        "models": [str(model.path) for model in spec.models],
+        "units": [spec.service.unit] if spec.service and spec.service.unit else [],
+        "commands": [command.name for command in spec.system.commands],
+        "libraries": list(spec.system.libraries),
+        "environment": environment,
+        "exports": options.exports or options.save is not None,
+        "smi_seconds": options.smi_seconds,
+        "hash_seconds": options.hash_seconds,
+        "search_seconds": options.search_seconds,
+    }
+
+
+def _environment(spec: Spec, root: str) -> dict[str, str]:
+    """Return the service's environment as it is for the current build."""
+    if spec.service is None:
+        return {}
+    places = {"{build}": f"{root}/current/env", "{root}": root, "{id}": "current"}
+    environment = {}
+    for name, value in spec.service.env.items():
+        resolved = value.replace("{port}", str(spec.service.port or ""))
+        for placeholder, place in places.items():
+            resolved = resolved.replace(placeholder, place)
+        environment[name] = resolved
+    return environment
+
+
+def _read(fleet: Fleet, spec: Spec, turn: Turn, options: ProbeOptions) -> _Read:
+    reach = Reach(spec, specs=fleet.specs.values(), ssh_config=options.ssh_config, python=options.python)
+    turn.ends_with(reach.close)
+    with reach:
+        answer = reach.agent.call("probe.host", **questions(spec, options))
+        facts = HostFacts.from_dict(answer, name=f"{spec.name}: the probe's answer")
+        return _Read(answer=answer, facts=facts, host_key=reach.host_key)
+
+
+def _host_probe(fleet: Fleet, spec: Spec, result: Result[_Read], options: ProbeOptions) -> HostProbe:
+    read = result.value
+    if read is None:
+        error = result.error if isinstance(result.error, Exception) else None
+        return HostProbe(name=spec.name, spec=spec, seconds=result.seconds, error=error)
+    identities = {name: each.identity for name, each in fleet.specs.items() if each.identity}
+    saved = None
+    if options.save is not None:
+        saved = SaveFacts(path=options.save / f"{spec.name}.json", answer=read.answer).apply()
+    return HostProbe(
+        name=spec.name,
+        spec=spec,
+        seconds=result.seconds,
+        facts=read.facts,
+        answer=read.answer,
+        host_key=read.host_key,
+        notes=probe_notes(spec, read.facts, host_key=read.host_key, identities=identities),
+        saved=saved,
+    )
