@@ -57,12 +57,12 @@ class Registry:
     """Serves the wheels in ``folder`` while a ``with`` block runs.
 
     ``faults[FILE]`` are taken one an answer, the last one for good if it is in ``lasting``. ``login`` is
-    asked of every request. ``requests`` is what came. ``hashes=False`` leaves the hashes out of the index.
+    asked of every request. ``requests`` is what came. ``bare`` leaves hashes and sizes out of the index.
     """
 
     folder: pathlib.Path
     login: tuple[str, str] | None = None
-    hashes: bool = True
+    bare: bool = False
     faults: dict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
     lasting: dict[str, Fault] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -122,8 +122,8 @@ class Registry:
                 {
                     "filename": path.name,
                     "url": f"../../files/{path.name}",
-                    "hashes": {"sha256": digest} if self.hashes else {},
-                    "size": path.stat().st_size,
+                    "hashes": {} if self.bare else {"sha256": digest},
+                    **({} if self.bare else {"size": path.stat().st_size}),
                     "upload-time": "2026-01-01T00:00:00Z",
                 }
             )

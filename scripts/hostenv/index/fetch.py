@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import errno
 import os
+import pathlib
 import shutil
 import threading
+import urllib.parse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hostenv.agent.files import sync_volume
 from hostenv.errors import SupplyError
 from hostenv.index.download import Download
-from hostenv.index.session import Session
+from hostenv.index.session import Session, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -60,6 +63,25 @@ def fetch(
         _Fetch(wanted, house, logins, on_progress, min(jobs, len(wanted))).run()
     except OSError as error:
         raise _unwritable(house, error) from error
+
+
+def size_of(url: str, logins: Logins) -> int:
+    """Return the size in bytes of the file at ``url``, not read further than needed.
+
+    Raises :class:`SupplyError` when it cannot be had.
+    """
+    parts = urllib.parse.urlsplit(url)
+    name = urllib.parse.unquote(parts.path).rsplit("/", 1)[-1]
+    try:
+        if parts.scheme == "file":
+            return pathlib.Path(urllib.parse.unquote(parts.path)).stat().st_size
+        with contextlib.closing(Session(logins, 1)) as session, session.body(url) as body:
+            total = body.total
+    except (TransientError, OSError, SupplyError) as error:
+        raise SupplyError(f"{name}: its size cannot be asked: {error}") from error
+    if total is None:
+        raise SupplyError(f"{name}: the server does not say its size")
+    return total
 
 
 class _Fetch:

@@ -115,6 +115,19 @@ class Lock:
         """The entries by normalised name."""
         return {entry.name: entry for entry in self.entries}
 
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The names of the indexes that it was resolved from."""
+        return tuple(name for value in self._inputs_of("env.indexes") for name in value.split())
+
+    @property
+    def torch_backend(self) -> str | None:
+        """Uv's word for the PyTorch index that it was resolved from, if any."""
+        return next(iter(self._inputs_of("env.torch-backend")), None)
+
+    def _inputs_of(self, key: str) -> list[str]:
+        return [line.removeprefix(f"{key}: ") for line in self.inputs if line.startswith(f"{key}: ")]
+
     def stale(self, inputs: Iterable[str]) -> tuple[str, ...]:
         """Say what changed since the lock was made; nothing if it still answers ``inputs``."""
         return changes(self.inputs, inputs)

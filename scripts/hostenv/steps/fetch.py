@@ -1,0 +1,99 @@
+"""Filling a wheelhouse with the wheels of a lock."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hostenv.agent.wheelhouse import Wheel, Wheelhouse
+from hostenv.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hostenv.index.fetch import Progress
+    from hostenv.spec.lock import Lock, LockEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FetchPlan:
+    """The wheels of a lock that a wheelhouse lacks. ``wrong`` lie there with other bytes and go first."""
+
+    lock: Lock
+    wheelhouse: pathlib.Path
+    missing: tuple[LockEntry, ...]
+    wrong: tuple[LockEntry, ...]
+    free: int
+
+    @property
+    def size(self) -> int:
+        """Bytes to be fetched."""
+        return sum(entry.size for entry in self.missing)
+
+    def lines(self) -> tuple[str, ...]:
+        """Say what is about to happen, a line each; nothing where nothing is missing."""
+        if not self.missing:
+            return ()
+        removed = tuple(
+            f"  remove {entry.filename}: not the bytes that the lock names" for entry in self.wrong
+        )
+        count = f"{len(self.missing)} of {len(self.lock.entries)} wheels"
+        return (f"fetch {count}, {self.size / 2**20:.1f} MiB, into {self.wheelhouse}", *removed)
+
+
+def wheel_of(entry: LockEntry) -> Wheel:
+    """Return a lock's entry as a wheelhouse knows it."""
+    return Wheel(entry.sha256, entry.filename, entry.size)
+
+
+def plan(lock: Lock, wheelhouse: pathlib.Path) -> FetchPlan:
+    """Return what a wheelhouse on this machine lacks. No network; a verified wheel costs one stat."""
+    verdicts = Wheelhouse(str(wheelhouse)).survey([wheel_of(entry) for entry in lock.entries])
+    return FetchPlan(
+        lock=lock,
+        wheelhouse=wheelhouse,
+        missing=tuple(e for e, said in zip(lock.entries, verdicts, strict=True) if said != "present"),
+        wrong=tuple(e for e, said in zip(lock.entries, verdicts, strict=True) if said == "wrong"),
+        free=_free(wheelhouse),
+    )
+
+
+def apply(
+    asked: FetchPlan,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Bring the missing wheels: all of them or a :class:`~hostenv.errors.SupplyError`.
+
+    Raises :class:`RefusedError` before anything is written when they would not fit on the disk.
+    """
+    if not asked.missing:
+        return
+    if asked.size > asked.free:
+        raise RefusedError(
+            f"{asked.wheelhouse}: the missing wheels need {asked.size} bytes, {asked.free} are free",
+            hint="make room, or put host.root on another disk",
+        )
+    # requests takes 0.1 s to import, which a run that fetches nothing shall not pay
+    from hostenv.index.fetch import JOBS, fetch  # noqa: PLC0415
+    from hostenv.steps.locate import locate  # noqa: PLC0415
+
+    sources, logins = locate(asked.lock, asked.missing)
+    house = Wheelhouse(str(asked.wheelhouse))
+    for entry in asked.wrong:
+        house.discard(wheel_of(entry))
+    fetch(sources, house, logins=logins, on_progress=on_progress, jobs=jobs or JOBS)
+
+
+def paths(lock: Lock, wheelhouse: pathlib.Path) -> Sequence[pathlib.Path]:
+    """Return where each wheel of a lock lies, in the lock's order."""
+    house = Wheelhouse(str(wheelhouse))
+    return [pathlib.Path(house.path(wheel_of(entry))) for entry in lock.entries]
+
+
+def _free(folder: pathlib.Path) -> int:
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(there).free

@@ -1,0 +1,46 @@
+"""The files in which locks lie."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+from typing import TYPE_CHECKING
+
+from hostenv.errors import HostenvError, InputError
+from hostenv.spec.lock import Lock
+
+if TYPE_CHECKING:
+    from hostenv.spec.lockplatform import LockPlatform
+
+
+def lock_path(locks: pathlib.Path, name: str, platform: LockPlatform) -> pathlib.Path:
+    """Return where the lock of a class or host lies: ``LOCKS/NAME.cp312-x86_64.txt``."""
+    return locks / f"{name}.{platform.name}.txt"
+
+
+def load(path: pathlib.Path, *, document: str) -> Lock | None:
+    """Read a lock, or return ``None`` where there is none."""
+    try:
+        return Lock.parse(path.read_text(encoding="utf-8"), document=document)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{document}: cannot be read: {error}") from error
+
+
+def store(lock: Lock, path: pathlib.Path) -> bool:
+    """Write a lock, whole or not at all; return whether its text changed."""
+    text = lock.render().encode()
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == text:
+            return False
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".lock-", delete=False) as beside:
+            beside.write(text)
+        pathlib.Path(beside.name).chmod(0o644)
+        pathlib.Path(beside.name).replace(path)
+    except OSError as error:
+        raise HostenvError(f"{path}: cannot be written: {error.strerror}") from error
+    return True
