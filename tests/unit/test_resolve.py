@@ -339,7 +339,7 @@ def test_a_pylock_that_is_not_understood_is_an_error(tmp_path: pathlib.Path) -> 
 def test_a_lock_is_written_whole_and_only_when_it_changed(registry: Registry, tmp_path: pathlib.Path) -> None:
     build_wheel(registry.folder, "a", "1")
     found = lock(env("a"))
-    path = lockfile.lock_path(tmp_path / "locks", "demo", PLATFORM)
+    path = tmp_path / "locks/demo.cp312-x86_64.txt"
 
     assert lockfile.load(path, document="x") is None
     assert lockfile.store(found, path)

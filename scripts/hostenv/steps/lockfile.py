@@ -5,18 +5,9 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import tempfile
-from typing import TYPE_CHECKING
 
 from hostenv.errors import HostenvError, InputError
 from hostenv.spec.lock import Lock
-
-if TYPE_CHECKING:
-    from hostenv.spec.lockplatform import LockPlatform
-
-
-def lock_path(locks: pathlib.Path, name: str, platform: LockPlatform) -> pathlib.Path:
-    """Return where the lock of a class or host lies: ``LOCKS/NAME.cp312-x86_64.txt``."""
-    return locks / f"{name}.{platform.name}.txt"
 
 
 def load(path: pathlib.Path, *, document: str) -> Lock | None:
