@@ -15,6 +15,7 @@ A versioned reference that names a file ends its search at that file, found or n
 
 from __future__ import annotations
 
+import array
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from hostenv.agent.elf import HIDDEN_VERSION
@@ -87,6 +88,29 @@ class Universe:
             if group.asked.file is not None:
                 by_file.setdefault(group.asked.file, []).extend(found)
         return Wants(_bits(everything), tuple((file, _bits(numbers)) for file, numbers in by_file.items()))
+
+    def packed(self) -> List[Tuple[Tuple[Optional[str], Optional[str], bool], bytes, bytes]]:
+        """Return the references for another process: names as one string, numbers as one array, a version."""
+        return [
+            (tuple(asked), b"\0".join(numbers), array.array("I", numbers.values()).tobytes())
+            for asked, numbers in self._numbers.items()
+        ]
+
+    @classmethod
+    def unpacked(
+        cls, packed: List[Tuple[Tuple[Optional[str], Optional[str], bool], bytes, bytes]]
+    ) -> Universe:
+        """Return the references that :meth:`packed` returned there, to be asked and not added to."""
+        universe = cls()
+        order: Dict[int, Tuple[Asked, bytes]] = {}
+        for fields, text, numbers in packed:
+            asked, values = Asked(*fields), array.array("I")
+            values.frombytes(numbers)
+            names = text.split(b"\0")
+            universe._numbers[asked] = dict(zip(names, values))
+            order.update(zip(values, ((asked, name) for name in names)))
+        universe._order = [order[number] for number in range(len(order))]
+        return universe
 
     def number(self, asked: Asked, name: bytes) -> int:
         """Return the number of a reference that was added."""

@@ -10,7 +10,7 @@ import array
 import itertools
 import os
 import sys
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from hostenv.agent.elf import (
     DT_GNU_HASH,
@@ -74,7 +74,7 @@ class Symbols(NamedTuple):
     has DT_VERSYM at all: without it, it satisfies every version."""
 
     wanted: Tuple[Group, ...]
-    offered: Dict[bytes, Offer]
+    offered: Mapping[bytes, Offer]
     versioned: bool
 
 
@@ -112,6 +112,20 @@ def used(path: str) -> Optional[List[int]]:
         return list(relocated(ElfFile(descriptor)))
     except ElfError:
         return None
+    finally:
+        os.close(descriptor)
+
+
+def offered_by(path: str) -> Mapping[bytes, Offer]:
+    """Return what the object at ``path`` offers; nothing where it cannot be read any more."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    try:
+        return read_symbols(ElfFile(descriptor)).offered
+    except ElfError:
+        return {}
     finally:
         os.close(descriptor)
 
@@ -234,9 +248,7 @@ def _wanted(file: ElfFile, columns: _Columns, first: int) -> Tuple[Group, ...]:
     """Return the strong references: undefined symbols, and definitions that no lookup accepts."""
     strong = {kind for kind in set(columns.kinds) if _binds(kind, _STRONG)}
     undefined = {kind for kind in strong if kind < 1 << 16}
-    wanted = list(
-        itertools.compress(range(len(columns.kinds)), map(undefined.__contains__, columns.kinds))
-    )
+    wanted = list(itertools.compress(range(len(columns.kinds)), map(undefined.__contains__, columns.kinds)))
     if 0 in columns.values[first:]:
         valueless = strong - undefined - _valueless(strong)
         wanted += [
@@ -278,9 +290,7 @@ def _version_table(file: ElfFile) -> Dict[int, Asked]:
 def _offered(columns: _Columns, first: int) -> Dict[bytes, Offer]:
     kinds = columns.kinds[first:]
     bindable = {
-        kind
-        for kind in set(kinds)
-        if kind >= 1 << 16 and _binds(kind, _BINDABLE) and kind & 0xF in _TYPES
+        kind for kind in set(kinds) if kind >= 1 << 16 and _binds(kind, _BINDABLE) and kind & 0xF in _TYPES
     }
     chosen: Iterable[bool] = map(bindable.__contains__, kinds)
     if 0 in columns.values[first:]:

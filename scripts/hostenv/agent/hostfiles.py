@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import os
-from typing import Dict, FrozenSet, List, Optional, Tuple, Union
+import stat
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple, Union
 
-from hostenv.agent import elfsymbols
+from hostenv.agent import elfsymbols, gpucode
 from hostenv.agent.elf import ElfError, ElfFile, OtherClassError
 from hostenv.agent.loader import File, Refusal
 from hostenv.agent.verdicts import SymbolFiles
 
 Identity = Tuple[int, ...]
+Opened = Union[File, Refusal]
 
 
 class HostFiles(SymbolFiles):
     """Files by path, with the symbols of each kept by inode.
 
     ``paths`` are all paths that were opened and ``folders`` all that were listed: what was learnt holds as
-    long as none of them changes.
+    long as none of them changes. ``gpu`` holds the GPU code of each inode where it is asked for.
     """
 
-    def __init__(self) -> None:
-        self.paths: Dict[str, Union[File, Refusal]] = {}
+    def __init__(self, *, gpu: bool = False) -> None:
+        self.paths: Dict[str, Opened] = {}
         self.folders: Dict[str, FrozenSet[str]] = {}
         self.symbols: Dict[Identity, Union[elfsymbols.Symbols, str]] = {}
-        self._by_identity: Dict[Identity, Union[File, Refusal]] = {}
-        self._opened: Dict[Identity, str] = {}
+        self.files: Dict[Identity, Opened] = {}
+        self.places: Dict[Identity, str] = {}
+        self.gpu: Optional[Dict[Identity, Any]] = {} if gpu else None
 
-    def open(self, path: str) -> Union[File, Refusal]:
+    def open(self, path: str) -> Opened:
         """Return the file at ``path``, reading its dynamic section and symbols at the first time."""
         if path not in self.paths:
             self.paths[path] = self._read(path)
@@ -52,24 +55,26 @@ class HostFiles(SymbolFiles):
 
     def used(self, identity: Identity) -> Optional[List[int]]:
         """Return the symbol indices that the relocations of an object use, in the loader's order."""
-        return elfsymbols.used(self._opened[identity])
+        return elfsymbols.used(self.places[identity])
 
-    def _read(self, path: str) -> Union[File, Refusal]:
+    def _read(self, path: str) -> Opened:
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:
             return Refusal(error.strerror or str(error))
         try:
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino)
-            if identity not in self._by_identity:
-                self._opened[identity] = path
-                self._by_identity[identity] = self._load(descriptor, identity)
-            return self._by_identity[identity]
+            if identity not in self.files:
+                self.places[identity] = path
+                self.files[identity] = self._load(descriptor, identity, status.st_mode)
+            return self.files[identity]
         finally:
             os.close(descriptor)
 
-    def _load(self, descriptor: int, identity: Identity) -> Union[File, Refusal]:
+    def _load(self, descriptor: int, identity: Identity, mode: int) -> Opened:
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            return Refusal("cannot read file data: not a regular file", fatal=True)
         try:
             file = ElfFile(descriptor)
         except OtherClassError as error:
@@ -82,4 +87,6 @@ class HostFiles(SymbolFiles):
             self.symbols[identity] = elfsymbols.read_symbols(file)
         except ElfError as error:
             self.symbols[identity] = error.message
+        if self.gpu is not None:
+            self.gpu[identity] = gpucode.read_descriptor(descriptor)
         return File(identity, file.elf)

@@ -101,7 +101,18 @@ class LoadError(Exception):
 class Map:
     """A mapped object. ``name`` is the path that was opened; ``names`` those it was asked for by."""
 
-    __slots__ = ("direct", "elf", "identity", "loader", "main", "name", "names", "origin", "scope", "searches")
+    __slots__ = (
+        "direct",
+        "elf",
+        "identity",
+        "loader",
+        "main",
+        "name",
+        "names",
+        "origin",
+        "scope",
+        "searches",
+    )
 
     def __init__(self, name: str, asked: str, file: File, loader: Optional[Map], origin: str) -> None:
         self.name = name
@@ -268,7 +279,9 @@ class Process:
         if isinstance(opened, Refusal):
             if opened.fatal:
                 raise LoadError(f"{path}: {opened.message}", library=path, requirer=loader and loader.name)
-            what = opened.message if opened.other_class else f"cannot open shared object file: {opened.message}"
+            what = (
+                opened.message if opened.other_class else f"cannot open shared object file: {opened.message}"
+            )
             raise LoadError(f"{name}: {what}", library=name, requirer=loader and loader.name)
         known = self._identical(opened.identity)
         if known is not None:

@@ -41,7 +41,9 @@ def system_of(interpreter: Elf, environment: Mapping[str, str], cwd: str = "/") 
         page_size=os.sysconf("SC_PAGE_SIZE"),
         isa=(1 << level) - 1,
         library_path=environment.get("LD_LIBRARY_PATH", ""),
-        preload=" ".join((environment.get("LD_PRELOAD", ""), os.fsdecode(_bytes(PRELOAD)).replace("\n", " "))),
+        preload=" ".join(
+            (environment.get("LD_PRELOAD", ""), os.fsdecode(_bytes(PRELOAD)).replace("\n", " "))
+        ),
         lib=re.sub("^/(usr/)?|/$", "", folders[0]) if folders else "lib",
         platform=platform,
         cwd=cwd,

@@ -13,6 +13,7 @@ from hostenv.agent.wire import AgentError, Wire
 OPERATIONS: Dict[str, str] = {
     "echo": "hostenv.agent.main:echo",
     "abi.gpu_code": "hostenv.agent.gpucode:gpu_code",
+    "abi.objects": "hostenv.agent.objects:objects",
     "tree.fingerprint": "hostenv.agent.tree:fingerprint",
     "tree.manifest": "hostenv.agent.tree:manifest",
     "record.survey": "hostenv.agent.record:survey",

@@ -48,7 +48,9 @@ def start(judge: Judge, process: Process, environment: Environment) -> Verdict:
     return verdict
 
 
-def import_package(judge: Judge, process: Process, environment: Environment, package: str) -> Optional[Verdict]:
+def import_package(
+    judge: Judge, process: Process, environment: Environment, package: str
+) -> Optional[Verdict]:
     """Do in ``process`` what ``import package`` maps; ``None`` where the package is not installed.
 
     A verdict that does not load says why the import fails; what was mapped until then stays.

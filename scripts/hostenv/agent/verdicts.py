@@ -7,7 +7,7 @@ relocations read, for the loader looks up only what a relocation uses and report
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from hostenv.agent.binding import Universe, Wants
 from hostenv.agent.elfsymbols import Asked, Group, Symbols
@@ -51,8 +51,8 @@ class Judge:
     """Verdicts over one set of files."""
 
     def __init__(self, files: SymbolFiles) -> None:
-        self._files = files
-        self._universe = Universe()
+        self.files = files
+        self.universe = Universe()
         self._wants: Dict[Identity, Wants] = {}
         self._gives: Dict[Identity, Tuple[int, int]] = {}
 
@@ -63,10 +63,14 @@ class Judge:
         worked out again whenever references are new.
         """
         if isinstance(file, File) and file.identity not in self._wants:
-            symbols = self._files.symbols_of(file.identity)
-            self._wants[file.identity] = self._universe.add(
+            symbols = self.files.symbols_of(file.identity)
+            self._wants[file.identity] = self.universe.add(
                 symbols.wanted if isinstance(symbols, Symbols) else ()
             )
+
+    def learn(self, satisfied: Mapping[Identity, Tuple[int, int]]) -> None:
+        """Take over what another process found objects to satisfy: how many references it knew, and bits."""
+        self._gives.update(satisfied)
 
     def judge(self, process: Process, path: str) -> Verdict:
         """Say what ``dlopen(path, RTLD_NOW | RTLD_LOCAL)`` says in a fork of ``process``."""
@@ -108,22 +112,22 @@ class Judge:
     def _satisfied(self, process: Process, scope: _Scope, item: Map) -> bool:
         """Say whether all references of an object bind, used by a relocation or not."""
         wants = self._wants[item.identity]
-        if wants.bits & ~scope.bits or not isinstance(self._files.symbols_of(item.identity), Symbols):
+        if wants.bits & ~scope.bits or not isinstance(self.files.symbols_of(item.identity), Symbols):
             return False
         return not any(asked & ~scope.until(process.named(file)) for file, asked in wants.by_file)
 
     def _give(self, item: Map) -> int:
         size, bits = self._gives.get(item.identity, (0, 0))
-        if size != self._universe.size:
-            symbols = self._files.symbols_of(item.identity)
+        if size != self.universe.size:
+            symbols = self.files.symbols_of(item.identity)
             if isinstance(symbols, Symbols):
-                bits |= self._universe.satisfied(symbols, item.elf.definitions, size)
-            self._gives[item.identity] = (self._universe.size, bits)
+                bits |= self.universe.satisfied(symbols, item.elf.definitions, size)
+            self._gives[item.identity] = (self.universe.size, bits)
         return bits
 
     def _relocate(self, process: Process, scope: _Scope, item: Map) -> Verdict:
         """Relocate one object: its first reference that nothing satisfies is the loader's error."""
-        symbols = self._files.symbols_of(item.identity)
+        symbols = self.files.symbols_of(item.identity)
         if not isinstance(symbols, Symbols):
             return Verdict(loads=None, unknown=f"{item.name}: {symbols or 'its symbols were not saved'}")
         open_questions = {
@@ -133,7 +137,7 @@ class Judge:
         }
         if not open_questions:
             return LOADS
-        used = self._files.used(item.identity)
+        used = self.files.used(item.identity)
         doubt: Optional[str] = None
         for index in sorted(open_questions) if used is None else used:
             if index not in open_questions:
@@ -153,14 +157,14 @@ class Judge:
         missing = [
             (name, index)
             for name, index in zip(group.names, group.indices)
-            if not bits >> self._universe.number(group.asked, name) & 1
+            if not bits >> self.universe.number(group.asked, name) & 1
         ]
         if missing:
             doubt = next((item.name for item in scope.up_to(last) if not self._known(item)), None)
             yield from ((name, index, doubt) for name, index in missing)
 
     def _known(self, item: Map) -> bool:
-        return isinstance(self._files.symbols_of(item.identity), Symbols)
+        return isinstance(self.files.symbols_of(item.identity), Symbols)
 
 
 class _Scope:

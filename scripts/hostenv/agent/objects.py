@@ -1,0 +1,201 @@
+"""Every shared object of an environment and whether it loads: alone, and after ``import torch``."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from hostenv.agent import loadersystem, objectcache, preload, pyvenv, reading
+from hostenv.agent.hostfiles import HostFiles
+from hostenv.agent.loader import File, Process, Refusal, System
+from hostenv.agent.preload import Environment
+from hostenv.agent.verdicts import Judge, Verdict
+from hostenv.agent.wire import AgentError
+
+if TYPE_CHECKING:
+    from hostenv.agent.wire import Wire
+
+_OBJECT_NAME = re.compile(r"\.so(?:\.\d+)*\Z")
+_MOST_FOLDERS = 1_000_000
+
+
+class Tree(NamedTuple):
+    """A walked environment: paths that may be shared objects, relative to its root, and all its folders."""
+
+    paths: List[str]
+    folders: List[str]
+
+
+def objects(  # noqa: PLR0913  a request's fields, all by keyword
+    wire: Wire,
+    *,
+    venv: str,
+    environment: Optional[Mapping[str, str]] = None,
+    package: str = "torch",
+    gpu: bool = True,
+    cache: Optional[str] = None,
+    helpers: bool = True,
+    cwd: str = "/",
+) -> Dict[str, Any]:
+    """Judge every shared object below the ``site-packages`` of ``venv`` by the loader's rules.
+
+    ``environment`` are the variables of the service (LD_LIBRARY_PATH, LD_PRELOAD); ``package`` is imported
+    before the second judgement; ``cwd`` is the service's working folder, which relative elements of an RPATH
+    mean; ``cache`` a file in which the answer is kept until something changes that it
+    rests on. Nothing of the environment is run, and nothing is written but ``cache``.
+
+    Returns ``{"site", "interpreter", "glibc", "preload", "objects", "not_objects", "gpu_code", "cached",
+    "seconds"}``: ``objects`` as described in :mod:`hostenv.facts.objects`.
+    """
+    del wire
+    started = time.monotonic()
+    place = environment_at(venv)
+    settings = {**loadersystem.environment_of(environment or {}), "cwd": cwd}
+    key = objectcache.key(place, settings, package, gpu=gpu)
+    known = objectcache.load(cache, key) if cache else None
+    if known is None:
+        watch = objectcache.Watch()
+        known = judge_all(place, settings, package, gpu=gpu, helpers=helpers, watch=watch)
+        if cache:
+            watch.save(cache, key, known)
+        known["cached"] = False
+    known["seconds"] = round(time.monotonic() - started, 3)
+    return known
+
+
+def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
+    place: Environment,
+    settings: Mapping[str, str],
+    package: str,
+    *,
+    gpu: bool,
+    helpers: bool,
+    watch: objectcache.Watch,
+) -> Dict[str, Any]:
+    """Read and judge all objects; ``watch`` learns what the answer rests on."""
+    tree = walk(place.site)
+    program = loadersystem.read_elf(place.program)
+    system = loadersystem.system_of(program, settings, cwd=settings["cwd"])
+    files = HostFiles(gpu=gpu)
+    judge = Judge(files)
+    wanted = [os.path.join(place.site, path) for path in tree.paths]
+    reading.read_all(files, judge, system, wanted, companions(place, system, package), helpers=helpers)
+    alone, after, imported = processes(judge, files, system, place, package)
+    found: List[Dict[str, Any]] = []
+    strange: Dict[str, str] = {}
+    for path in tree.paths:
+        opened = files.open(os.path.join(place.site, path))
+        if isinstance(opened, Refusal) and not opened.other_class:
+            if _OBJECT_NAME.search(path):
+                strange[path] = opened.message
+            continue
+        found.append(_described(judge, place.site, path, alone, after))
+    watch.add(files, place, tree.folders)
+    return {
+        "site": place.site,
+        "interpreter": place.program,
+        "glibc": "{}.{}".format(*system.glibc),
+        "preload": imported and {"package": package, **told(imported)},
+        "objects": found,
+        "not_objects": strange,
+        "gpu_code": _gpu_code(files, place.site, tree.paths) if gpu else None,
+        "cached": True,
+    }
+
+
+def environment_at(venv: str) -> Environment:
+    """Return where the Python code of ``venv`` lies. Raises :class:`AgentError` where it is no environment."""
+    sites = pyvenv.site_packages(venv)
+    program = os.path.realpath(os.path.join(venv, "bin", "python"))
+    if len(sites) != 1:
+        raise AgentError(f"{venv} has {len(sites)} site-packages folders, not one")
+    if not os.path.isfile(program):
+        raise AgentError(
+            f"{venv}/bin/python leads to {program}, which is not there",
+            hint="build the environment again with an interpreter of this host",
+        )
+    folder = sites[0].split(os.sep)[1]
+    prefix = os.path.dirname(os.path.dirname(program))
+    places = [os.path.join(prefix, lib, folder, "lib-dynload") for lib in ("lib", "lib64")]
+    standard = next((item for item in places if os.path.isdir(item)), places[0])
+    tag = "cpython-" + re.sub(r"\D", "", folder)
+    return Environment(program, os.path.join(os.path.abspath(venv), sites[0]), standard, tag)
+
+
+def walk(root: str) -> Tree:
+    """Return what below ``root`` may be a shared object, sorted; links to folders are not followed."""
+    tree = Tree([], [root])
+    start = len(root) + 1
+    for folder in tree.folders:
+        if len(tree.folders) > _MOST_FOLDERS:
+            break
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        tree.folders.append(entry.path)
+                    elif ".so" in entry.name and entry.is_file():
+                        tree.paths.append(entry.path[start:])
+        except OSError:
+            continue
+    tree.paths.sort()
+    return tree
+
+
+def companions(place: Environment, system: System, package: str) -> List[str]:
+    """Return the files outside of ``site-packages`` that the processes will open first."""
+    names = [*preload.rules()["interpreter"]]
+    for entry in preload.rules()["packages"].get(package, ()):
+        names += [*entry.get("standard", ()), *entry.get("afterwards", ())]
+    found = [preload.extension(place, os.path.join(place.standard, name)) for name in dict.fromkeys(names)]
+    always = [system.cache[name] for name in ("libc.so.6", "libm.so.6") if name in system.cache]
+    return [place.program, *always, *(path for path in found if path)]
+
+
+def processes(
+    judge: Judge, files: HostFiles, system: System, place: Environment, package: str
+) -> Tuple[Process, Process, Optional[Verdict]]:
+    """Return the interpreter's process, the same after ``import package``, and what became of the import."""
+    alone = Process(system, files)
+    started = preload.start(judge, alone, place)
+    if started.loads is False:
+        raise AgentError(f"the interpreter cannot start: {started.error}", outcome="failed")
+    after = alone.fork()
+    imported = preload.import_package(judge, after, place, package)
+    return alone, after, imported
+
+
+def told(verdict: Verdict) -> Dict[str, Any]:
+    """Return a verdict as JSON, without what it does not say."""
+    return {name: value for name, value in verdict._asdict().items() if value is not None or name == "loads"}
+
+
+def _described(judge: Judge, site: str, path: str, alone: Process, after: Process) -> Dict[str, Any]:
+    full = os.path.join(site, path)
+    opened = judge.files.open(full)
+    described: Dict[str, Any] = {
+        "path": path,
+        "alone": told(judge.judge(alone, full)),
+        "after": told(judge.judge(after, full)),
+    }
+    if isinstance(opened, File):
+        described["machine"] = opened.elf.machine
+        described["needed"] = list(opened.elf.needed)
+        if opened.elf.soname:
+            described["soname"] = opened.elf.soname
+    return described
+
+
+def _gpu_code(files: HostFiles, site: str, paths: List[str]) -> Dict[str, Any]:
+    """Return what ``abi.gpu_code`` answers, from the same pass over the files."""
+    found: Dict[str, Any] = {}
+    for path in paths:
+        full = os.path.join(site, path)
+        opened = files.open(full)
+        if isinstance(opened, File) and not os.path.islink(full):
+            code = (files.gpu or {}).get(opened.identity)
+            if code is not None:
+                found[path] = code
+    return {"objects": found, "unreadable": {}}
