@@ -76,9 +76,8 @@ def main() -> int:
         if mine != theirs:
             differing += 1
             print(f"differs: {name}\n  only walked {mine - theirs}\n  only cuobjdump {theirs - mine}")
-    print(
-        f"cuobjdump: {listed} images in {compared} objects, {time.perf_counter() - again:.1f} s, {differing} differ"
-    )
+    took = time.perf_counter() - again
+    print(f"cuobjdump: {listed} images in {compared} objects, {took:.1f} s, {differing} differ")
     return 1 if differing else 0
 
 

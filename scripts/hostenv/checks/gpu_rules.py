@@ -134,7 +134,7 @@ def _no_image_message(judged: _Judged, said: ObjectVerdict) -> str:
 
 def _fix(rule: Rule, judged: _Judged) -> str | None:
     if not judged.used:
-        return None
+        return f"use {judged.instead} there" if judged.instead else None
     major, minor = judged.capability.major, judged.capability.minor
     if judged.instead:
         return f"use {judged.instead}, or a build with sm_{major}{minor}"
