@@ -174,7 +174,7 @@ def _rows(spec: Spec, facts: HostFacts, host_key: str | None) -> Iterator[Row]:
     yield from _limited(list(_processes(facts)), "processes")
     yield from _limited(list(_environments(facts)), "environments")
     yield from _tools(facts)
-    yield from (("disk", _told(disk, _disk)) for disk in facts.disks)
+    yield from _disks(facts)
     for model in facts.models:
         told = _told(model, lambda each: f"{each.path}  {each.kind or 'no config'}  {_gib(each.bytes)}")
         yield "model", told
@@ -321,7 +321,7 @@ def _tools(facts: HostFacts) -> Iterator[Row]:
     for toolkit in tools.toolkits.or_else(()):
         yield "toolkit", _join(_plain(toolkit.home), _told(toolkit.nvcc, "nvcc {}".format))
     pythons = [each.value for each in facts.interpreters if each.is_known]
-    yield "python", _plain("  ".join(f"{each.version} {each.path}" for each in pythons) or "none found")
+    yield "python", _plain("\n".join(f"{each.version:<8}{each.path}" for each in pythons) or "none found")
     yield "uv", _told(facts.uv, lambda uv: f"{uv.version} {uv.path}" if uv else "none")
 
 
@@ -335,9 +335,18 @@ def _cuda_home(home: CudaHome) -> str:
     return f"CUDA_HOME {home.path or 'none'}{f' {home.problem}' if home.problem else ''}"
 
 
+def _disks(facts: HostFacts) -> Iterator[Row]:
+    """Tell each filesystem once, with the paths that lie on it."""
+    known = [disk.value for disk in facts.disks if disk.is_known]
+    for mount in dict.fromkeys(disk.mount for disk in known):
+        on_it = [disk for disk in known if disk.mount == mount]
+        yield "disk", _plain(f"{_disk(on_it[0])}  {', '.join(disk.path for disk in on_it)}")
+    yield from (("disk", _unknown(disk.unknown)) for disk in facts.disks if disk.unknown is not None)
+
+
 def _disk(disk: Disk) -> str:
     marks = [name for name, holds in (("noexec", disk.noexec), ("read-only", disk.read_only)) if holds]
-    told = f"{disk.path}  {_gib(disk.free)} of {_gib(disk.total)} free  {disk.filesystem} on {disk.mount}"
+    told = f"{_gib(disk.free)} of {_gib(disk.total)} free  {disk.filesystem} on {disk.mount}"
     return f"{told}  {' '.join(marks)}" if marks else told
 
 

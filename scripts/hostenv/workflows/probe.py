@@ -34,7 +34,7 @@ class ProbeOptions:
     timeout: float = 60.0
     smi_seconds: float = 15.0
     hash_seconds: float = 0.5
-    search_seconds: float = 0.4
+    search_seconds: float = 1.0
     exports: bool = False
     save: pathlib.Path | None = None
     ssh_config: pathlib.Path | None = None

@@ -113,7 +113,7 @@ class _Probe:
             table = [(each.point, each.kind) for each in disks.mounts(self._tree)]
         except OSError:
             table = []
-        seconds = self._questions.get("search_seconds", 0.4)
+        seconds = self._questions.get("search_seconds", 1.0)
         return venvs.read(self._tree, self._paths("venvs"), venvs.remote_mounts(table), seconds, self._budget)
 
     def _processes(self, gpus: Json) -> Json:

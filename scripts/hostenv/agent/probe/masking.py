@@ -28,6 +28,14 @@ _INSIDE = (
         MASK,
     ),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{6,}"), rf"\1 {MASK}"),
+    # --api-key X inside a shell line, or a title that a process wrote over its arguments
+    (
+        re.compile(
+            r"(?i)((?<!\S)--?(?:\w+[-_.])*(?:apikey|auth|credentials?|key|passphrase|passwd|password|secret|token))"
+            r"\s+(?!--)(?:\"[^\"]*\"|'[^']*'|\S+)"
+        ),
+        rf"\1 {MASK}",
+    ),
     # "token": "…" inside JSON, token=… inside a query or a shell line
     (
         re.compile(
