@@ -47,6 +47,12 @@ def _locking(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _pythons(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--python", metavar="3.N", help="for this minor version, where the spec allows several"
+    )
+
+
 def _switching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--despite-running", action="store_true", help="switch although processes run through the link"
@@ -81,7 +87,7 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
         "Build each host's environment, check it and switch to it.",
         (_writing, _building, _locking, _switching),
     ),
-    "lock": ("Resolve for each host's platform and write its lock.", (_writing, _locking)),
+    "lock": ("Resolve for each host's platform and write its lock.", (_writing, _locking, _pythons)),
     "fetch": ("Fill the wheelhouse of each host with the wheels of its lock.", (_writing,)),
     "switch": ("Activate the staged build, or another.", (_writing, _choosing, _switching, _rolling)),
     "rollback": (

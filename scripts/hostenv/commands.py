@@ -8,6 +8,8 @@ from hostenv import arguments, report, report_hosts
 from hostenv.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.build_env import build_env
+from hostenv.workflows.fetch import fetch
+from hostenv.workflows.lock import lock
 from hostenv.workflows.locking import Locker
 from hostenv.workflows.session import Session
 from hostenv.workflows.switch import rollback, switch
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _ON_HOSTS: Mapping[str, Callable[[Session, Spec, Turn], HostResult]] = {
     "build_env": build_env,
+    "lock": lock,
+    "fetch": fetch,
     "switch": switch,
     "rollback": rollback,
 }

@@ -61,27 +61,30 @@ class Locker:
         self._resolving = threading.Lock()
         self._made: dict[pathlib.Path, Locked] = {}
 
-    def lock(self, spec: Spec, platform: LockPlatform, announce: Callable[[], None]) -> Locked:
+    def lock(
+        self, spec: Spec, platform: LockPlatform, announce: Callable[[], None], *, allowed: bool = False
+    ) -> Locked:
         """Return the lock of a spec for a platform.
 
-        A missing or stale lock is made where the host is local, or ``relock`` or ``upgrade`` was asked for;
-        else it is refused, with what changed.
+        A missing or stale lock is made where the host is local, ``allowed`` is set, or the operator asked
+        for it (``--relock``, ``--upgrade``); else it is refused, with what changed.
         """
+        may = allowed or spec.is_local or self._relock or bool(self._upgrade)
         path = self._fleet.lock_path(spec, python=platform.python, arch=platform.arch)
         with self._resolving:
             if path not in self._made:
-                self._made[path] = self._find(spec, platform, path, announce)
+                self._made[path] = self._find(spec, platform, path, announce if may else None)
             return self._made[path]
 
     def _find(
-        self, spec: Spec, platform: LockPlatform, path: pathlib.Path, announce: Callable[[], None]
+        self, spec: Spec, platform: LockPlatform, path: pathlib.Path, announce: Callable[[], None] | None
     ) -> Locked:
         shown = f"envspecs/locks/{path.name}"
         before = lockfile.load(path, document=shown)
         asked = resolve.plan(spec.lock_owner, spec.env, platform, current=before, upgrade=self._upgrade)
         if asked is None and before is not None:
             return Locked(lock=before, path=path, asked=None, before=before)
-        if asked is None or not (spec.is_local or self._relock or self._upgrade):
+        if asked is None or announce is None:
             reasons = "\n".join(f"  {reason}" for reason in (asked.reasons if asked else ()))
             raise RefusedError(
                 f"{spec.name}: {shown} does not answer the spec:\n{reasons}",
@@ -91,16 +94,23 @@ class Locker:
         return Locked(lock=resolve.apply(asked), path=path, asked=asked, before=before)
 
 
-def platform_of(spec: Spec, state: RootState | None, agent: Agent | None) -> LockPlatform:
+def platform_of(
+    spec: Spec, state: RootState | None, agent: Agent | None, *, python: str | None = None
+) -> LockPlatform:
     """Return the platform to lock for: the spec's, completed by what the host says.
 
+    ``python`` is a minor version that the operator chose among those that the spec allows.
     Raises :class:`InputError` where neither says it, or no lock can be made for it.
     """
     arch = spec.platform.arch or (state.arch if state else None)
     glibc = (
         ".".join(map(str, spec.platform.glibc)) if spec.platform.glibc else (state.glibc if state else None)
     )
-    python = spec.platform.python_minor or _python_of(spec, agent)
+    if python and not spec.platform.python.contains(f"{python}.0"):
+        raise InputError(
+            f"{spec.path.name}: platform.python is {spec.platform.python}, which excludes {python}"
+        )
+    python = python or spec.platform.python_minor or _python_of(spec, agent)
     missing = {"platform.arch": arch, "platform.glibc": glibc, "platform.python": python}
     unknown = [key for key, value in missing.items() if not value]
     if unknown:

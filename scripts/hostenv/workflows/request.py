@@ -22,6 +22,8 @@ class Request:
     relock: bool = False
     upgrade: tuple[str, ...] | None = None
     """``None``: keep every locked version; an empty name: upgrade all; else the named distributions."""
+    python: str | None = None
+    """A minor version to lock for, where the spec allows several."""
     despite_running: bool = False
     adopt_link: bool = False
     build: str | None = None
