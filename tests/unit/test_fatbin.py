@@ -46,7 +46,7 @@ def containers(described: dict[str, Any]) -> list[tuple[str, list[str], int]]:
 
 def test_the_images_are_those_that_cuobjdump_lists(samples: Path) -> None:
     listed = json.loads((DATA / "cuobjdump.json").read_text())
-    assert len(listed) == 104
+    assert len(listed) == 102
     for name, expected in listed.items():
         described = gpucode.read(str(samples / name)) or {"containers": []}
         images = sorted(
@@ -256,5 +256,5 @@ def test_every_python_walks_alike(samples: Path, version: str) -> None:
         pytest.skip(f"no Python {version} here")
     with agent_on(LocalTransport("here"), python=python) as agent:
         answer = agent.call("abi.gpu_code", root=str(samples))
-    assert len(answer["objects"]) == 104
+    assert len(answer["objects"]) == 102
     assert answer["objects"]["sass90a.so"] == gpucode.read(str(samples / "sass90a.so"))

@@ -76,8 +76,6 @@ SINGLE = {
     "plain": (),
     "arch_all": ("-arch=all",),
     "arch_all_major": ("-arch=all-major",),
-    "debug90": (*sass("90"), "-G"),
-    "lineinfo90": (*sass("90"), "-lineinfo"),
     "empty_kernel": (*sass("90"), "-DNO_KERNEL"),
 }
 """Samples of one translation unit: name → nvcc's options."""
@@ -125,7 +123,7 @@ NEWER = {
 }
 """Samples made by the newer compiler."""
 
-PATCHED = {
+PATCHED: dict[str, tuple[tuple[str, ...], Changes]] = {
     "isa_text": (ptx("80"), {"80": ("9.3", None)}),
     "isa_header": (ptx("80"), {"80": (None, "9.3")}),
     "isa_91": (ptx("80"), {"80": ("9.1", "9.1")}),
@@ -242,4 +240,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
