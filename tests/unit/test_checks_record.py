@@ -42,7 +42,7 @@ def test_an_edited_file_is_an_error_that_names_both_digests() -> None:
 def test_many_edited_files_are_counted_not_listed() -> None:
     many = tuple(Mismatch(path=f"{SITE}/{n}.py", recorded=SHIPPED, found=OTHER) for n in range(100))
     (finding,) = found(an_environment(a_distribution("x", mismatched=many)))
-    assert finding.message.startswith("100 files of x 1.0")
+    assert finding.message == "x 1.0: 100 files not as shipped"
     assert finding.evidence[-1] == "and 94 more"
 
 
@@ -99,7 +99,7 @@ def test_contested_paths_of_one_pair_are_one_finding() -> None:
         Severity.WARNING,
         "sglang-kernel",
     )
-    assert "both own 60 paths" in finding.message
+    assert "own 60 same paths, with" in finding.message
     assert finding.evidence[0] == "sgl_kernel/0.so: has the bytes of sglang-kernel==0.4"
 
 

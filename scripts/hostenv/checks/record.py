@@ -41,11 +41,11 @@ def _mismatches(facts: Facts) -> Iterator[Finding]:
         ]
         if changed:
             yield _damaged(
-                each, f"{len(changed)} files of {each.name} {each.version} are not as shipped", changed
+                each, f"{each.name} {each.version}: {_count(changed, 'file')} not as shipped", changed
             )
         gone = [path for path in map(installed.within_site, each.missing) if path not in expected]
         if gone:
-            yield _damaged(each, f"{len(gone)} files of {each.name} {each.version} are missing", gone)
+            yield _damaged(each, f"{each.name} {each.version}: {_count(gone, 'file')} missing", gone)
 
 
 def _damaged(each: Distribution, message: str, paths: Sequence[str]) -> Finding:
@@ -93,15 +93,15 @@ def _unowned(facts: Facts) -> Iterator[Finding]:
     if bytecode:
         yield BYTECODE.finding(
             object=bytecode[0],
-            message=f"{len(bytecode)} bytecode files do not repeat a source that lies beside them: "
-            "Python may run code that no source shows",
+            message=f"{_count(bytecode, 'bytecode file')} repeating no source that lies beside: "
+            "Python may run code that nobody sees",
             evidence=_some(bytecode),
             fix="remove them, or build the environment anew",
         )
     if others:
         yield UNOWNED.finding(
             object=others[0],
-            message=f"{len(others)} files belong to no distribution: they came by hand, "
+            message=f"{_count(others, 'file')} that no distribution owns: they came by hand, "
             "and no reinstall removes them",
             evidence=_some(others),
         )
@@ -121,7 +121,7 @@ def _conflicts(facts: Facts) -> Iterator[Finding]:
         yield CONFLICT.finding(
             object=owners[-1].partition("==")[0],
             severity=Severity.WARNING if inside else Severity.NOTE,
-            message=f"{' and '.join(owners)} both own {len(contested)} paths, with different bytes",
+            message=f"{' and '.join(owners)} own {_count(contested, 'same path')}, with different bytes",
             evidence=_some(lines),
             fix="leave one of them out (excludes in the spec)" if inside else None,
         )
@@ -166,6 +166,10 @@ def _problems(facts: Facts) -> Iterator[Finding]:
             evidence=(f"{problem.path} {problem.reason}",),
             cause="tree-problems",
         )
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def _some(lines: Sequence[str]) -> tuple[str, ...]:
