@@ -99,7 +99,7 @@ def test_contested_paths_of_one_pair_are_one_finding() -> None:
         Severity.WARNING,
         "sglang-kernel",
     )
-    assert "own 60 same paths, with" in finding.message
+    assert "share 60 paths, with" in finding.message
     assert finding.evidence[0] == "sgl_kernel/0.so: has the bytes of sglang-kernel==0.4"
 
 

@@ -121,7 +121,7 @@ def _conflicts(facts: Facts) -> Iterator[Finding]:
         yield CONFLICT.finding(
             object=owners[-1].partition("==")[0],
             severity=Severity.WARNING if inside else Severity.NOTE,
-            message=f"{' and '.join(owners)} own {_count(contested, 'same path')}, with different bytes",
+            message=f"{' and '.join(owners)} share {_count(contested, 'path')}, with different bytes",
             evidence=_some(lines),
             fix="leave one of them out (excludes in the spec)" if inside else None,
         )
