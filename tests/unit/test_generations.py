@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import time
@@ -142,15 +141,9 @@ def test_killed_at_any_moment_the_environment_is_whole(root: pathlib.Path) -> No
     for moment in range(40):
         with agent_on(LocalTransport("here"), python=sys.executable) as agent:
             agent.call("echo")
-            killer = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-I",
-                    "-S",
-                    "-c",
-                    f"import os, time; time.sleep({moment * 0.004}); os.kill({pid(agent)}, 9)",
-                ]
-            )
+            wait = f"time.sleep({moment * 0.004})"
+            kill = f"import os, time; {wait}; os.kill({pid(agent)}, 9)"
+            killer = subprocess.Popen([sys.executable, "-I", "-S", "-c", kill])
             with contextlib.suppress(UnreachableError):
                 for _ in range(100):
                     activate(agent, root, NEW if current(root) == OLD else OLD)
@@ -162,10 +155,9 @@ def test_killed_at_any_moment_the_environment_is_whole(root: pathlib.Path) -> No
         activate(agent, root, NEW)
         state = agent.call("root.state", root=str(root))
     assert state["generations"][-1] == state["generation"]
-    assert not [name for name in os.listdir(root / "generations") if name.startswith(".tmp-")]
+    assert not list((root / "generations").glob(".tmp-*"))
 
 
 def pid(agent: Agent) -> int:
     process: subprocess.Popen[bytes] = agent._channel._process  # type: ignore[attr-defined]
-    assert signal.SIGKILL == 9
     return process.pid

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hostenv.checks.judge import Verdict
     from hostenv.machine.fleet import Turn
     from hostenv.spec.spec import Spec
+    from hostenv.steps.make import HostPython
     from hostenv.steps.series import SeriesResult
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.locking import Locked
@@ -61,13 +62,16 @@ class _Run:
 
     def carry_out(self) -> HostResult:
         """Plan, show, change; one after another."""
-        missing = self._id not in self._host.state.builds
-        supply = Supply(self._host, self._locked.lock) if missing else None
+        supply = python = None
+        if self._id not in self._host.state.builds:
+            python = choose_python(self._host.agent, self._locked.lock.platform.python, self._spec.name)
+            supply = Supply(self._host, self._locked.lock, remember=not self._session.request.dry_run)
+        last = self._finish({})
         lines = (
             *self._locked.plan(),
             *(supply.plan() if supply else ()),
             *self._make.plan(self._host.state),
-            *self._finish({}).plan(self._host.state),
+            *(last.plan(self._host.state) if last else ()),
         )
         if not lines:
             return self._result("nothing to do", notes=self._held())
@@ -75,13 +79,13 @@ class _Run:
         if self._session.request.dry_run:
             return self._result("dry run: nothing was changed", notes=self._held())
         self._locked.write()
-        facts = self._built(supply) if supply else self._kept()
-        return self._finished(facts)
+        if not supply or not python:
+            return self._finished(self._kept(), "checked and current")
+        return self._finished(self._built(supply, python), "built, checked and current")
 
-    def _built(self, supply: Supply) -> Mapping[str, Any]:
+    def _built(self, supply: Supply, python: HostPython) -> Mapping[str, Any]:
         """Bring what is missing, compute the series on the locked wheels, make the build."""
         listener, name = self._session.listener, self._spec.name
-        python = choose_python(self._host.agent, self._locked.lock.platform.python, name)
         wheels = supply.bring(listener)
         results = self._series_results(supply)
         return self._make.apply(
@@ -108,36 +112,42 @@ class _Run:
         )
         return facts
 
-    def _finished(self, facts: Mapping[str, Any]) -> HostResult:
+    def _finished(self, facts: Mapping[str, Any], headline: str) -> HostResult:
         """Judge what was built, then stage it or switch to it."""
         verdict = judged(self._spec, facts)
         path = f"{self._host.state.root}/builds/{self._id}"
         if not verdict.passed:
             error = CheckError(
                 f"{self._spec.name}: build {self._id} failed its checks; the environment is what it was",
-                hint=f"the build stays at {path} to look at",
+                hint=f"the build stays at {path} to look at; remove it to have it made anew",
             )
             return self._result("checks failed", facts=facts, verdict=verdict, error=error)
         step = self._finish(self._receipt(facts, verdict))
+        if step is None:
+            return self._result(headline, facts=facts, verdict=verdict, notes=self._held())
         if isinstance(step, Stage):
             step.apply(self._host.agent, self._host.state, self._who)
             switch = f"nox -s switch -- {self._spec.name}"
             return self._result("staged", facts=facts, verdict=verdict, notes=self._held(), next_=(switch,))
         done = step.apply(self._host.agent, self._host.state, self._who)
         return replace(
-            self._result("built, checked and current", facts=facts, verdict=verdict),
+            self._result(headline, facts=facts, verdict=verdict),
             generation=done.generation,
             notes=notes_of(done.adopted, done.running),
             next=(f"{path}/bin/python", f"nox -s rollback -- {self._spec.name}")[: 2 if done.previous else 1],
         )
 
-    def _finish(self, receipt: Mapping[str, object]) -> Activate | Stage:
-        """Return the last step: a switch, or a stage where the spec, the operator or a hold wants one."""
-        request, hold = self._session.request, self._host.state.hold
-        current = self._host.state.current_build == self._id
-        if current and not hold:
-            pass
-        elif request.stage or hold or self._spec.build.activate is ActivateMode.MANUAL:
+    def _finish(self, receipt: Mapping[str, object]) -> Activate | Stage | None:
+        """Return the last step: a switch, or a stage where the spec, the operator or a hold wants one.
+
+        For a build that is current a switch only makes the link, and what does not switch is nothing.
+        """
+        request = self._session.request
+        stays = request.stage or self._host.state.hold is not None
+        if self._host.state.current_build == self._id:
+            if stays:
+                return None
+        elif stays or self._spec.build.activate is ActivateMode.MANUAL:
             return Stage(build=self._id, receipt=receipt)
         return Activate(
             build=self._id,
@@ -178,16 +188,17 @@ class _Run:
         notes: tuple[str, ...] = (),
         next_: tuple[str, ...] = (),
     ) -> HostResult:
-        told = facts or {"tree": self._host.state.receipt}
-        interpreter = told["tree"].get("interpreter") or {}
+        current = self._host.state.current_build == self._id
+        told = facts["tree"] if facts else self._host.state.receipt if current else {}
+        interpreter = told.get("interpreter") or {}
         return HostResult(
             host=self._spec.name,
             headline=headline,
             changed=facts is not None,
             build=self._id,
             path=f"{self._host.state.root}/builds/{self._id}",
-            generation=self._host.state.generation,
-            fingerprint=told["tree"].get("fingerprint"),
+            generation=self._host.state.generation if current else None,
+            fingerprint=told.get("fingerprint"),
             interpreter=interpreter.get("version"),
             verdict=verdict,
             error=error,
