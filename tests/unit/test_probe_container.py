@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -15,6 +14,7 @@ from hostenv.agent.probe.identity import read
 from hostenv.agent.probe.tree import Tree
 
 HEX = "4f5d1a9c" * 8
+OVER_HOSTNAME = f"1 2 8:1 /var/lib/docker/containers/{HEX}/hostname /etc/hostname rw - ext4 /dev/sda rw"
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,7 @@ def test_marks_of_an_image_make_no_container(tmp_path: pathlib.Path) -> None:
         ({"proc/1/environ": "A=b\0container=podman\0"}, "podman", None),
         ({"run/.containerenv": ""}, "podman", None),
         ({".dockerenv": ""}, "docker", None),
-        (
-            {
-                ".dockerenv": "",
-                "proc/self/mountinfo": f"1 2 8:1 /var/lib/docker/containers/{HEX}/hostname /etc/hostname rw - ext4 /dev/sda rw",
-            },
-            "docker",
-            HEX,
-        ),
+        ({".dockerenv": "", "proc/self/mountinfo": OVER_HOSTNAME}, "docker", HEX),
         ({"proc/1/cgroup": "0::/lxc/105/ns"}, "lxc", "105"),
         ({}, "other", None),
     ],
@@ -113,4 +106,4 @@ def test_host_keys_are_told_as_ssh_keygen_does(tmp_path: pathlib.Path) -> None:
 
 
 def test_namespaces_are_the_kernels() -> None:
-    assert container.namespaces()["mnt"] == os.stat("/proc/self/ns/mnt").st_ino
+    assert container.namespaces()["mnt"] == pathlib.Path("/proc/self/ns/mnt").stat().st_ino

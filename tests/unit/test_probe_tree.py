@@ -44,7 +44,7 @@ def test_a_cycle_ends(tree: Tree) -> None:
 
 
 def test_a_pipe_does_not_block(tree: Tree) -> None:
-    os.mkfifo(os.path.join(tree.root, "pipe"))
+    os.mkfifo(pathlib.Path(tree.root, "pipe"))
     assert tree.text("/pipe") == ""
 
 

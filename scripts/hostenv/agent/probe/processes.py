@@ -22,6 +22,7 @@ _SERVERS = re.compile(
     re.IGNORECASE,
 )
 _PYTHON = re.compile(r"python3?(\.\d+t?)?\Z")
+_SHELLS = frozenset({"sh", "bash", "dash"})
 _DEVICE = re.compile(r"/dev/nvidia(\d+)\Z")
 MOST = 200
 MOST_NAMESPACES = 256
@@ -179,7 +180,7 @@ def program(arguments: List[str]) -> str:
     if not arguments:
         return ""
     name = os.path.basename(arguments[0])
-    if not _PYTHON.match(name):
+    if not _PYTHON.match(name) and name not in _SHELLS:
         return name
     words = iter(arguments[1:])
     for word in words:
