@@ -210,7 +210,7 @@ def test_headers_that_lack_something(tmp_path: pathlib.Path, header: str, messag
 @pytest.mark.parametrize(
     "header",
     [
-        "Subject: x\nFrom: A\nOrigin: o\nApplied-Upstream: 1.1\n\nfree text: of any form\n@@ too\n",
+        "Subject: x\nFrom: A\nOrigin: o\nApplied-Upstream: 1.1\n\nfree text: of any form\n-- too\n",
         "Description: x\nOrigin: o\nForwarded: https://example.org/1\nBug-Upstream: 3\nX-Own: 1\n\n",
     ],
 )

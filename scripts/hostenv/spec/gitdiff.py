@@ -82,7 +82,8 @@ def _names_of_start(text: bytes, strip: int) -> tuple[bytes, bytes] | None:
         first, _, rest = text.partition(b' "')
         pairs = [(first, unquote(b'"' + rest)[0])]
     else:
-        pairs = [(text[:at], text[at + 1 :]) for at, byte in enumerate(text) if byte == ord(" ")]
+        spaces = [at for at, byte in enumerate(text) if byte == ord(" ") and b'"' not in text]
+        pairs = [(text[:at], text[at + 1 :]) for at in spaces]
     stripped = {(strip_components(old, strip), strip_components(new, strip)) for old, new in pairs}
     equal = {old for old, new in stripped if old is not None and old == new}
     return (name := equal.pop(), name) if len(equal) == 1 else None

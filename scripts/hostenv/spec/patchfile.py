@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SKIPPED = (b"Index: ", b"====", b"diff ")
+# Any of them ends the preamble: a damaged first section must not pass for text before the diff.
+_DIFF = (*_SKIPPED, b"--- ", b"+++ ", b"*** ", b"@@ ", b"index ", b"Binary files ", b"Only in ")
 _SIGNATURE = b"-- \n"
 _SIGNATURE_LINES = 2
 _NO_FILE = b"/dev/null"
@@ -36,18 +38,12 @@ def read_patch(content: bytes, *, strip: int = 1) -> tuple[bytes, tuple[FileChan
     if not content.endswith(b"\n"):
         raise PatchError("the patch file is empty or does not end with a newline: it was cut short")
     lines = split_lines(content)
-    start = next((at for at in range(len(lines)) if _starts_diff(lines, at)), len(lines))
+    start = next((at for at, line in enumerate(lines) if line.startswith(_DIFF)), len(lines))
     changes = _read_changes(PatchLines(lines[start:], first=start + 1), strip)
     if not changes:
         raise PatchError("the patch file holds no unified or git diff")
     _check_together(changes)
     return b"".join(lines[:start]), changes
-
-
-def _starts_diff(lines: Sequence[bytes], at: int) -> bool:
-    if lines[at].startswith(gitdiff.START):
-        return True
-    return lines[at].startswith(b"--- ") and at + 1 < len(lines) and lines[at + 1].startswith(b"+++ ")
 
 
 def _read_changes(lines: PatchLines, strip: int) -> tuple[FileChange, ...]:

@@ -37,10 +37,10 @@ class PatchLines:
         return line
 
     def take_header(self) -> bytes:
-        """Return the next line without its newline; a carriage return raises, for names cannot have one."""
+        """Return the next line without its newline; a carriage return raises: a name would have it quoted."""
         line = self.take().removesuffix(b"\n")
-        if line.endswith(b"\r"):
-            raise self.error(f"{show(line)} ends with a carriage return: line ends of the patch were changed")
+        if b"\r" in line:
+            raise self.error(f"{show(line)} has a carriage return: were the patch's line ends changed?")
         return line
 
     def rest(self) -> list[bytes]:

@@ -45,7 +45,12 @@ def _unescape(match: re.Match[bytes]) -> bytes:
 
 
 def strip_components(name: bytes, count: int) -> bytes | None:
-    """Return ``name`` without its first ``count`` components (``-pN``), or None if it has no more."""
+    """Return ``name`` without its first ``count`` components (``-pN``).
+
+    None if it has no more, or is absolute: the slash at the start of a name is no component to strip.
+    """
+    if count and name.startswith(b"/"):
+        return None
     parts = name.split(b"/", count)
     return parts[count] if len(parts) > count and parts[count] else None
 
