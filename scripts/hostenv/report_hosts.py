@@ -52,18 +52,24 @@ def _print_facts(result: HostResult, out: Console) -> None:
             out.print(Text(f"  {name:<12}", "dim").append(str(value)), soft_wrap=True)
 
 
-def write_results(results: Sequence[HostResult], session: str, path: pathlib.Path) -> None:
-    """Write the results as JSON. Raises :class:`~hostenv.errors.HostenvError` where the file cannot be."""
+def write_results(
+    results: Sequence[HostResult], session: str, path: pathlib.Path, error: HostenvError | None = None
+) -> None:
+    """Write the results as JSON; ``error`` is what stopped the session before any host.
+
+    Raises :class:`~hostenv.errors.HostenvError` where the file cannot be written.
+    """
     document = {
         "version": RESULTS_VERSION,
         "session": session,
-        "outcome": outcome_of(results),
+        "outcome": error.outcome.value if error else outcome_of(results),
+        "error": _error_document(error),
         "hosts": [_document(result) for result in results],
     }
     try:
         path.write_text(json.dumps(document, indent=2, ensure_ascii=True) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise HostenvError(f"--json {path}: cannot be written: {error.strerror}") from error
+    except OSError as failure:
+        raise HostenvError(f"--json {path}: cannot be written: {failure.strerror}") from failure
 
 
 def outcome_of(results: Sequence[HostResult]) -> str:
@@ -95,10 +101,15 @@ def _document(result: HostResult) -> dict[str, object]:
         "fingerprint": result.fingerprint,
         "interpreter": result.interpreter,
         "seconds": round(result.seconds, 3),
-        "error": {"message": error.message, "hint": error.hint} if error else None,
+        "error": _error_document(error),
         "checks": findings_document(result.verdict) if result.verdict else None,
         "notes": list(result.notes),
+        "next": list(result.next),
     }
+
+
+def _error_document(error: HostenvError | None) -> dict[str, object] | None:
+    return {"message": error.message, "hint": error.hint} if error else None
 
 
 def _indented(message: str) -> str:

@@ -26,8 +26,8 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
     size, sha256 each), ``files`` (path below site-packages, mode, size, sha256: their bytes follow the
     request in that order), ``removed``, ``link_mode``, ``bytecode``, ``min_free``, and what is kept beside
-    the build: ``inputs``, ``series`` (name → text) and ``applied`` (path → sha256). Killed at any moment, what is left bears no id, and
-    the next build removes it.
+    the build: ``inputs``, ``series`` (name → text) and ``applied`` (path → sha256). Killed at any moment,
+    what is left bears no id, and the next build removes it.
     """
     layout = Layout(root)
     files = _receive(wire, plan["files"])
@@ -93,7 +93,7 @@ class _Job:
         disputes = record.contested(record.installed(path))
         settled = {tree.text(contested): record.winner(claims) for contested, claims in disputes.items()}
         wheels = {f"{_normal(each['name'])}=={each['version']}": each for each in self._plan["wheels"]}
-        for owner in sorted(set(settled.values())):
+        for owner in sorted(set(settled.values()), key=record.order):
             name, _, version = owner.partition("==")
             self._uv.reinstall(path, wheels[f"{_normal(name)}=={version}"], self._mode)
         return settled
@@ -105,7 +105,12 @@ def _keep(path: str, plan: Dict[str, Any], settled: Dict[str, str]) -> None:
     os.mkdir(own)
     looked = tree.scan(path, cache=os.path.join(own, "stat"))
     canonical = looked.canonical()
-    described = {"tree": looked.summary(canonical), "settled": settled, "applied": plan["applied"], **record.describe(looked)}
+    described = {
+        "tree": looked.summary(canonical),
+        "settled": settled,
+        "applied": plan["applied"],
+        **record.describe(looked),
+    }
     contents = {
         "facts.json": json.dumps(described).encode(),
         "inputs.json": json.dumps(plan["inputs"], indent=1, sort_keys=True).encode(),
@@ -181,9 +186,10 @@ def _opened(path: str) -> zipfile.ZipFile:
 
 def _sweep(layout: Layout) -> None:
     """Remove what killed builds left. Under the lock, nothing unfinished has an owner."""
-    for name in os.listdir(layout.builds):
-        if name.startswith(".tmp-"):
-            _discard(os.path.join(layout.builds, name))
+    for folder, prefix in ((layout.builds, ".tmp-"), (layout.cache, venv.RENDERED)):
+        for name in os.listdir(folder):
+            if name.startswith(prefix):
+                _discard(os.path.join(folder, name))
 
 
 def _discard(path: str) -> None:

@@ -32,30 +32,38 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
 ) -> Dict[str, Any]:
     """Point ``current`` at a new generation of ``build``: the moment that changes the environment.
 
-    The generation, with its receipt inside, is complete and durable before the pointer moves. ``hold``
-    becomes the host's hold; ``None`` lifts it. Returns the generation's number, the previous one, and the
-    processes that ran through ``link``.
+    The generation, with its receipt inside, is complete and durable before the pointer moves; a build that
+    is current already gets no other one. ``hold`` becomes the host's hold, before the pointer moves, so that
+    a rollback cut short is not undone by the next build; ``None`` lifts it, after. Returns the generation's
+    number, the previous one, and the processes that ran through ``link``.
     """
     del wire
     layout = Layout(root)
     with sole_writer(layout, who):
         if build not in layout.sound_builds():
             raise AgentError(f"there is no finished build {build} under {layout.builds}", outcome="refused")
-        previous = layout.current_number()
-        _drop_unfinished(layout, previous)
-        through = _running_through(layout, link) if previous is not None else []
+        before = layout.current_number()
+        _drop_unfinished(layout, before)
+        moves = before is None or (layout.receipt(before) or {}).get("build") != build
+        through = _running_through(layout, link) if before is not None and moves else []
         if through and not despite_running:
             raise _RunningError(through)
         if not adopt_link:
             _check_link(layout, link)
-        number = (previous or 0) + 1
-        _write_generation(layout, number, build, {**receipt, "previous": previous, "made": time.time()})
-        replace_link(layout.current, os.path.join("generations", str(number)))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(layout.staged)
-        _write_hold(layout, hold)
+        if hold:
+            write_json(layout.hold, {**hold, "since": time.time()})
+        number = _move(layout, before, build, receipt) if moves else before
+        _forget(layout.staged)
+        if not hold:
+            _forget(layout.hold)
         adopted = _make_link(layout, link)
-    return {"generation": number, "previous": previous, "running": through, "adopted": adopted}
+        made = layout.receipt(number or 1) or {}
+    return {
+        "generation": number,
+        "previous": made.get("previous"),
+        "running": through,
+        "adopted": adopted,
+    }
 
 
 def stage(
@@ -78,6 +86,14 @@ def history(wire: Wire, *, root: str) -> List[Dict[str, Any]]:
     layout = Layout(root)
     receipts = (layout.receipt(number) for number in layout.generation_numbers())
     return [receipt for receipt in receipts if receipt]
+
+
+def _move(layout: Layout, before: Optional[int], build: str, receipt: Dict[str, Any]) -> int:
+    """Write the next generation and point ``current`` at it."""
+    number = (before or 0) + 1
+    _write_generation(layout, number, build, {**receipt, "previous": before, "made": time.time()})
+    replace_link(layout.current, os.path.join("generations", str(number)))
+    return number
 
 
 class _RunningError(AgentError):
@@ -163,9 +179,6 @@ def _drop_unfinished(layout: Layout, current: Optional[int]) -> None:
                 shutil.rmtree(os.path.join(layout.generations, name))
 
 
-def _write_hold(layout: Layout, hold: Optional[Dict[str, Any]]) -> None:
-    if hold:
-        write_json(layout.hold, {**hold, "since": time.time()})
-        return
+def _forget(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(layout.hold)
+        os.unlink(path)

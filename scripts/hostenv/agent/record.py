@@ -98,7 +98,7 @@ def conflicts(claims: Claims) -> Dict[bytes, Dict[str, bytes]]:
     """
     first: Dict[bytes, str] = {}
     several: Dict[bytes, List[str]] = {}
-    for owner in sorted(claims, key=_order):
+    for owner in sorted(claims, key=order):
         for path in claims[owner]:
             if path in first:
                 several.setdefault(path, [first[path]]).append(owner)
@@ -114,10 +114,11 @@ def winner(claims: Iterable[str]) -> str:
     >>> winner(["torch-c-dlpack-ext==0.1", "flashinfer-python==0.6.12"])
     'torch-c-dlpack-ext==0.1'
     """
-    return max(claims, key=_order)
+    return max(claims, key=order)
 
 
-def _order(owner: str) -> Tuple[str, str]:
+def order(owner: str) -> Tuple[str, str]:
+    """Return the place of ``name==version`` among the claims of a path; the last one wins."""
     name, _, version = owner.partition("==")
     return distinfo.normalised(name), version
 

@@ -16,6 +16,9 @@ from hostenv.agent.wire import AgentError
 if TYPE_CHECKING:
     from hostenv.agent.layout import Layout
 
+RENDERED = "hostenv-"
+"""Prefix of the folders in uv's cache that hold what uv is told to install."""
+
 _FICLONE = 0x40049409
 """ioctl(2) request that shares a file's extents, linux/fs.h."""
 
@@ -41,7 +44,7 @@ class Uv:
         self._install(("install", "--no-deps", "--reinstall", "-r"), path, [wheel], mode)
 
     def _install(self, words: Sequence[str], path: str, wheels: List[Dict[str, Any]], mode: str) -> None:
-        with tempfile.TemporaryDirectory(prefix="hostenv-", dir=self._cache) as folder:
+        with tempfile.TemporaryDirectory(prefix=RENDERED, dir=self._cache) as folder:
             rendered = os.path.join(folder, "pylock.toml")
             with open(rendered, "w", encoding="utf-8") as file:
                 file.write(render(wheels))

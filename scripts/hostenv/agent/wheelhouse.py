@@ -57,11 +57,11 @@ class Wheelhouse:
         """Make the folder."""
         os.makedirs(os.path.join(self.folder, ".partial"), exist_ok=True)
 
-    def survey(self, wheels: Sequence[Wheel]) -> List[str]:
+    def survey(self, wheels: Sequence[Wheel], *, remember: bool = True) -> List[str]:
         """Say of each wheel whether it is ``present``, ``absent``, or there with ``wrong`` bytes.
 
         A wheel that was verified and whose inode did not change since is not read again; others are
-        hashed, and remembered where the folder can be written to.
+        hashed, and remembered if that is wanted and the folder can be written to.
         """
         moment = time.time_ns()
         cache = statcache.StatCache.load(self._verified)
@@ -73,7 +73,8 @@ class Wheelhouse:
             if result.state == hashing.HASHED:
                 fresh[job.key] = result.digest
         known = {**cache.digests, **fresh}
-        self._save({key: digest for key, digest in fresh.items() if statcache.settled(key, moment)})
+        if remember:
+            self._save({key: digest for key, digest in fresh.items() if statcache.settled(key, moment)})
         return [_verdict(wheel, key, known) for wheel, key in zip(wheels, keys)]
 
     def remember(self, wheels: Sequence[Wheel]) -> None:

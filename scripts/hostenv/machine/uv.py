@@ -8,6 +8,7 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,15 @@ _DRAWN = re.compile(r"^[^A-Za-z0-9`(\[]+")
 """What earlier releases of uv draw at the start of an explanation's lines."""
 
 _USERINFO = re.compile(r"(?<=//)[^/@\s]+@")
+
+
+_DIES_WITH_US = (
+    "import ctypes, os, sys\n"
+    "ctypes.CDLL(None).prctl(1, 9)\n"
+    "if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+"""Starts a program that is killed when this process is: PR_SET_PDEATHSIG (prctl(2)) stays over an exec. In a
+process of its own, since subprocess's ``preexec_fn`` may deadlock in a process with threads."""
 
 
 class UvError(SupplyError):
@@ -79,7 +89,7 @@ def run(arguments: Sequence[str], *, folder: pathlib.Path) -> str:
     argv = (str(binary()), *arguments, "--color", "never")
     _log.info("%s", without_credentials(shlex.join(argv)))
     done = subprocess.run(
-        argv,
+        (sys.executable, "-I", "-S", "-c", _DIES_WITH_US, str(os.getpid()), *argv),
         cwd=folder,
         env=environment(os.environ),
         stdin=subprocess.DEVNULL,

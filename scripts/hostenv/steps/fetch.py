@@ -48,9 +48,14 @@ def wheel_of(entry: LockEntry) -> Wheel:
     return Wheel(entry.sha256, entry.filename, entry.size)
 
 
-def plan(lock: Lock, wheelhouse: pathlib.Path) -> FetchPlan:
-    """Return what a wheelhouse on this machine lacks. No network; a verified wheel costs one stat."""
-    verdicts = Wheelhouse(str(wheelhouse)).survey([wheel_of(entry) for entry in lock.entries])
+def plan(lock: Lock, wheelhouse: pathlib.Path, *, remember: bool = True) -> FetchPlan:
+    """Return what a wheelhouse on this machine lacks. No network; a verified wheel costs one stat.
+
+    ``remember``: wheels that had to be hashed are noted as verified; without it nothing is written.
+    """
+    verdicts = Wheelhouse(str(wheelhouse)).survey(
+        [wheel_of(entry) for entry in lock.entries], remember=remember
+    )
     return FetchPlan(
         lock=lock,
         wheelhouse=wheelhouse,

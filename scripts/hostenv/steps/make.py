@@ -49,7 +49,7 @@ class Make:
         count = len(self.inputs.lock.entries)
         lines = [f"build    {self.inputs.id}: {count} wheels, Python {python}, in {state.root}/builds"]
         lines += [f"series   {each.name}: {len(each.patches)} patch(es)" for each in self.inputs.series]
-        if state.builds and self.inputs.id in state.unsound:
+        if self.inputs.id in state.unsound:
             lines.append(f"remove   {self.inputs.id}: the interpreter it was made for is gone")
         return tuple(lines)
 

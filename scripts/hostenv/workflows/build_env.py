@@ -189,7 +189,7 @@ class _Run:
         next_: tuple[str, ...] = (),
     ) -> HostResult:
         current = self._host.state.current_build == self._id
-        told = facts["tree"] if facts else self._host.state.receipt if current else {}
+        told: Mapping[str, Any] = facts["tree"] if facts else self._host.state.receipt if current else {}
         interpreter = told.get("interpreter") or {}
         return HostResult(
             host=self._spec.name,

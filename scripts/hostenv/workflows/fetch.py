@@ -20,7 +20,7 @@ def fetch(session: Session, spec: Spec, turn: Turn) -> HostResult:
     with open_for_writing(session.fleet, spec, turn) as host:
         platform = platform_of(spec, host.state, host.agent)
         locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
-        supply = Supply(host, locked.lock)
+        supply = Supply(host, locked.lock, remember=not session.request.dry_run)
         count = f"{len(locked.lock.entries)} wheels"
         lines = (*locked.plan(), *supply.plan())
         if not lines:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -60,4 +61,8 @@ def read_state(agent: Agent, spec: Spec) -> RootState:
 
 def who(session: str) -> Mapping[str, str]:
     """Return who runs this session, as the lock, a receipt and a hold name it."""
-    return {"by": f"{getpass.getuser()}@{socket.gethostname()}", "session": session}
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user need not be in any passwd; OSError from 3.13 on
+        user = f"uid {os.getuid()}"
+    return {"by": f"{user}@{socket.gethostname()}", "session": session}

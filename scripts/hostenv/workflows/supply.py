@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class Supply:
-    """The wheels that one host lacks, on this machine."""
+    """The wheels that one host lacks, on this machine. ``remember``: see :func:`hostenv.steps.fetch.plan`."""
 
-    def __init__(self, host: OpenHost, lock: Lock) -> None:
+    def __init__(self, host: OpenHost, lock: Lock, *, remember: bool = True) -> None:
         self._host = host
         self._lock = lock
         self._wheelhouse = pathlib.Path(host.state.root, "wheelhouse")
-        self._plan = fetch.plan(lock, self._wheelhouse)
+        self._plan = fetch.plan(lock, self._wheelhouse, remember=remember)
 
     def plan(self) -> tuple[str, ...]:
         """Say what will be brought."""

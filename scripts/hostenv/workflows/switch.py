@@ -70,8 +70,15 @@ def _carry_out(step: Activate, host: OpenHost, session: Session) -> HostResult:
         generation=done.generation,
         fingerprint=_word(step.receipt.get("fingerprint")),
         notes=notes_of(done.adopted, done.running),
-        next=(f"nox -s rollback -- {name}",) if not step.hold else (f"nox -s switch -- {name} --build ID",),
+        next=_next(step, host),
     )
+
+
+def _next(step: Activate, host: OpenHost) -> tuple[str, ...]:
+    if not step.hold:
+        return (f"nox -s rollback -- {host.spec.name}",)
+    left = host.state.current_build
+    return (f"nox -s switch -- {host.spec.name} --build {left}",) if left else ()
 
 
 def notes_of(adopted: str | None, running: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
