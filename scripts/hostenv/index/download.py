@@ -33,6 +33,7 @@ FIRST_WAIT = 0.25
 LONGEST_WAIT = 15.0
 """Seconds between two tries: doubled each time, then a random half to whole of it."""
 _PIECE = 1 << 18
+_LARGE = 8 << 20
 
 
 class StoppedError(Exception):
@@ -73,7 +74,8 @@ class Download:
             if not arrival.right:
                 os.unlink(self.house.partial(source.wheel))  # noqa: PTH108
                 raise _wrong_bytes(source, arrival)
-            file.flush()
+            if source.size >= _LARGE:
+                os.fdatasync(file)  # while other wheels arrive; the small ones are synced together
             self.house.settle(source.wheel)
 
     def _receive(self, source: Source, arrival: _Arrival) -> None:
