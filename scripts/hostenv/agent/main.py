@@ -68,6 +68,7 @@ def main() -> None:
     """Serve requests on standard input and output until the controller goes away."""
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
+    os.umask(0o022)  # uv makes scripts with the umask's mode: a login's own would change the fingerprint
     sink = os.dup(1)
     os.dup2(2, 1)  # whatever prints must not enter the protocol
     source = os.dup(0)
