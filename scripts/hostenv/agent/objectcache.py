@@ -25,10 +25,14 @@ _MODULES = "binding elf elfsymbols fatbin gpucode hostfiles ldcache loader loade
 State = Optional[List[int]]
 
 
-def key(place: Environment, settings: Mapping[str, str], package: str, *, gpu: bool) -> List[Any]:
+def key(
+    place: Environment, settings: Mapping[str, str], package: str, *, gpu: bool, host: Optional[Mapping[str, Any]]
+) -> List[Any]:
     """Return what else an answer depends on: the question, the processor and this code."""
     features = sorted(loadersystem.processor_features())
-    return [list(place), sorted(settings.items()), package, gpu, zlib.crc32(repr(features).encode()), _code()]
+    saved = zlib.crc32(json.dumps(host, sort_keys=True).encode()) if host else None
+    processor = zlib.crc32(repr(features).encode())
+    return [list(place), sorted(settings.items()), package, gpu, saved, processor, _code()]
 
 
 def load(path: str, wanted: List[Any]) -> Optional[Dict[str, Any]]:

@@ -8,9 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from hostenv.agent import loadersystem, objectcache, preload, pyvenv, reading
+from hostenv.agent.companions import Companions
+from hostenv.agent.elf import read_elf
 from hostenv.agent.hostfiles import HostFiles
 from hostenv.agent.loader import File, Process, Refusal, System
+from hostenv.agent.objectowners import Owners
 from hostenv.agent.preload import Environment
+from hostenv.agent.savedfiles import SavedFiles, saved_system
 from hostenv.agent.verdicts import Judge, Verdict
 from hostenv.agent.wire import AgentError
 
@@ -38,12 +42,14 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     cache: Optional[str] = None,
     helpers: bool = True,
     cwd: str = "/",
+    host: Optional[Mapping[str, Any]] = None,
 ) -> Dict[str, Any]:
     """Judge every shared object below the ``site-packages`` of ``venv`` by the loader's rules.
 
     ``environment`` are the variables of the service (LD_LIBRARY_PATH, LD_PRELOAD); ``package`` is imported
     before the second judgement; ``cwd`` is the service's working folder, which relative elements of an RPATH
-    mean; ``cache`` a file in which the answer is kept until something changes that it
+    mean; ``host`` another machine's saved libraries (``{"libraries": part of a probe, "glibc": [2, 39]}``),
+    against which the environment is judged instead of this machine's; ``cache`` a file in which the answer is kept until something changes that it
     rests on. Nothing of the environment is run, and nothing is written but ``cache``.
 
     Returns ``{"site", "interpreter", "glibc", "preload", "objects", "not_objects", "gpu_code", "cached",
@@ -53,11 +59,11 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     started = time.monotonic()
     place = environment_at(venv)
     settings = {**loadersystem.environment_of(environment or {}), "cwd": cwd}
-    key = objectcache.key(place, settings, package, gpu=gpu)
+    key = objectcache.key(place, settings, package, gpu=gpu, host=host)
     known = objectcache.load(cache, key) if cache else None
     if known is None:
         watch = objectcache.Watch()
-        known = judge_all(place, settings, package, gpu=gpu, helpers=helpers, watch=watch)
+        known = judge_all(place, settings, package, host, gpu=gpu, helpers=helpers, watch=watch)
         if cache:
             watch.save(cache, key, known)
         known["cached"] = False
@@ -69,6 +75,7 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
     place: Environment,
     settings: Mapping[str, str],
     package: str,
+    host: Optional[Mapping[str, Any]],
     *,
     gpu: bool,
     helpers: bool,
@@ -76,13 +83,19 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
 ) -> Dict[str, Any]:
     """Read and judge all objects; ``watch`` learns what the answer rests on."""
     tree = walk(place.site)
-    program = loadersystem.read_elf(place.program)
+    program = read_elf(place.program)
     system = loadersystem.system_of(program, settings, cwd=settings["cwd"])
     files = HostFiles(gpu=gpu)
+    if host is not None:
+        here = (place.site, os.path.dirname(os.path.dirname(place.program)))
+        files = SavedFiles(host["libraries"], host["glibc"], program.machine, here, gpu=gpu)
+        files.keep_loader(program.interpreter)
+        system = saved_system(system, host["libraries"], host["glibc"])
     judge = Judge(files)
     wanted = [os.path.join(place.site, path) for path in tree.paths]
     reading.read_all(files, judge, system, wanted, companions(place, system, package), helpers=helpers)
     alone, after, imported = processes(judge, files, system, place, package)
+    companion = Companions(judge, place)
     found: List[Dict[str, Any]] = []
     strange: Dict[str, str] = {}
     for path in tree.paths:
@@ -91,13 +104,20 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
             if _OBJECT_NAME.search(path):
                 strange[path] = opened.message
             continue
-        found.append(_described(judge, place.site, path, alone, after))
+        described = _described(judge, place.site, path, alone, after)
+        if not described["after"]["loads"]:
+            used = companion.as_used(after, path)
+            if used is not None:
+                described["used"] = told(used)
+        found.append(described)
     watch.add(files, place, tree.folders)
     return {
         "site": place.site,
         "interpreter": place.program,
         "glibc": "{}.{}".format(*system.glibc),
-        "preload": imported and {"package": package, **told(imported)},
+        **_origins(place.site, found, package),
+        "package": package,
+        "preload": imported and told(imported),
         "objects": found,
         "not_objects": strange,
         "gpu_code": _gpu_code(files, place.site, tree.paths) if gpu else None,
@@ -170,6 +190,21 @@ def processes(
 def told(verdict: Verdict) -> Dict[str, Any]:
     """Return a verdict as JSON, without what it does not say."""
     return {name: value for name, value in verdict._asdict().items() if value is not None or name == "loads"}
+
+
+def _origins(site: str, found: List[Dict[str, Any]], package: str) -> Dict[str, Any]:
+    """Return owners of the objects that do not load, what they were built for, and what is installed."""
+    owners = Owners(site)
+    failing = [item["path"] for item in found if not item["after"]["loads"]]
+    folders = owners.of(failing)
+    origins = {folder: owners.built_for(folder, package) for folder in set(folders.values())}
+    return {
+        "owners": {path: folder[: -len(".dist-info")] for path, folder in folders.items()},
+        "built_for": {
+            folder[: -len(".dist-info")]: list(origin) for folder, origin in origins.items() if origin
+        },
+        "installed": owners.installed(),
+    }
 
 
 def _described(judge: Judge, site: str, path: str, alone: Process, after: Process) -> Dict[str, Any]:

@@ -84,11 +84,12 @@ class _Helper:
         files.paths.update(found["paths"])
         for identity, opened in found["files"].items():
             files.files.setdefault(identity, opened)
-            files.places.setdefault(identity, found["places"][identity])
+        for identity, place in found["places"].items():
+            files.places.setdefault(identity, place)
         if files.gpu is not None:
             files.gpu.update(found["gpu"])
         for identity, packed in found["symbols"].items():
-            if identity not in files.symbols:
+            if identity not in files.symbols and identity in files.places:
                 files.symbols[identity] = _unpacked(packed, files.places[identity])
         return True
 
@@ -122,7 +123,7 @@ def _serve(files: HostFiles, paths: List[str], questions: BinaryIO, answers: Bin
         "files": files.files,
         "places": files.places,
         "gpu": files.gpu or {},
-        "symbols": {identity: _packed(symbols) for identity, symbols in files.symbols.items()},
+        "symbols": {identity: _packed(files.symbols[identity]) for identity in files.places if identity in files.symbols},
     }
     pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
     answers.flush()

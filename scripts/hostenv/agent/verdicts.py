@@ -27,6 +27,11 @@ class SymbolFiles(Files):
         """Return the symbol indices that its relocations use, in order; ``None`` where that is not known."""
         raise NotImplementedError
 
+    def defines(self, identity: Identity, asked: Asked, name: bytes) -> Optional[bool]:
+        """Say whether an object whose symbols were not saved defines one; ``None`` where nothing tells."""
+        del identity, asked, name
+        return None
+
 
 class Verdict(NamedTuple):
     """The loader's answer to one ``dlopen(path, RTLD_NOW)``.
@@ -128,8 +133,10 @@ class Judge:
     def _relocate(self, process: Process, scope: _Scope, item: Map) -> Verdict:
         """Relocate one object: its first reference that nothing satisfies is the loader's error."""
         symbols = self.files.symbols_of(item.identity)
-        if not isinstance(symbols, Symbols):
-            return Verdict(loads=None, unknown=f"{item.name}: {symbols or 'its symbols were not saved'}")
+        if symbols is None:
+            return LOADS  # not saved: present, so its own machine takes it for sound
+        if isinstance(symbols, str):
+            return Verdict(loads=None, unknown=f"{item.name}: {symbols}")
         open_questions = {
             index: (group.asked, name, answer)
             for group in symbols.wanted
@@ -160,8 +167,11 @@ class Judge:
             if not bits >> self.universe.number(group.asked, name) & 1
         ]
         if missing:
-            doubt = next((item.name for item in scope.up_to(last) if not self._known(item)), None)
-            yield from ((name, index, doubt) for name, index in missing)
+            blank = [item for item in scope.up_to(last) if not self._known(item)]
+            for name, index in missing:
+                told = {item.name: self.files.defines(item.identity, group.asked, name) for item in blank}
+                if True not in told.values():
+                    yield name, index, next((item for item, answer in told.items() if answer is None), None)
 
     def _known(self, item: Map) -> bool:
         return isinstance(self.files.symbols_of(item.identity), Symbols)
