@@ -4,7 +4,7 @@
 
 The index is a process of its own on loopback, the same for both. The wheels are stored, not compressed: what
 uv unpacks beside the download costs it as little as can be. uv's figure is its own ("Prepared N packages in
-…"), which holds no linking. The figures are the best of the rounds; the issue asks for a ratio of at most 1.1.
+…"), which holds no linking. The figures are the best of the rounds; at most 1.1 is wanted.
 """
 
 from __future__ import annotations

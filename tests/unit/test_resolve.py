@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import importlib.metadata
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from hostenv.spec.lockplatform import LockPlatform
 from hostenv.steps import fetch, lockfile, resolve
 from hostenv.steps.locate import locate
 from hostenv.steps.pylock import PylockPackage, PylockWheel, read
+from hostenv.steps.uvwheel import uv_lock
 from kit.registry import Fault, Registry
 from kit.wheels import build_wheel
 
@@ -308,6 +310,37 @@ def test_credentials_reach_the_index_and_no_message(
         lock(env("b"))
     assert "s3cret" not in str(caught.value)
     assert "s3cret" not in found.render()
+
+
+def test_an_index_is_chosen_by_its_name_in_the_settings_of_uv(
+    registry: Registry, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_wheel(tmp_path / "more", "extra", "1")
+    build_wheel(registry.folder, "a", "1", requires=["extra"])
+    with Registry(tmp_path / "more", login=("ann", "s3cret")) as more:
+        place = more.simple.removeprefix("http://")
+        settings = f'[[index]]\nname = "inner"\nurl = "http://ann:s3cret@{place}"\nexplicit = true\n'
+        (tmp_path / "uv.toml").write_text(settings)
+        monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
+        monkeypatch.delenv("UV_NO_CONFIG")
+
+        found = lock(env("a", indexes=("default", "inner")))
+        fetch.apply(fetch.plan(found, tmp_path / "wheelhouse"))
+
+    assert versions(found) == {"a": "1", "extra": "1"}
+    assert fetch.plan(found, tmp_path / "wheelhouse").missing == ()
+    assert "inner" in found.render()
+    assert "127.0.0.1" not in found.render()
+
+
+def test_the_wheel_of_uv_is_the_one_of_this_environments_version(registry: Registry) -> None:
+    version = importlib.metadata.version("uv")
+    wheel = build_wheel(registry.folder, "uv", version, tag="py3-none-manylinux_2_17_aarch64")
+    build_wheel(registry.folder, "uv", version, tag="py3-none-manylinux_2_17_x86_64")
+
+    found = uv_lock(dataclasses.replace(PLATFORM, arch="aarch64"))
+
+    assert [entry.sha256 for entry in found.entries] == [wheel.sha256]
 
 
 def test_settings_that_would_change_a_resolution_are_left_out() -> None:

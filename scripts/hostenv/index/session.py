@@ -117,8 +117,16 @@ class _Requests(requests.Session):
     def __init__(self, logins: Logins) -> None:
         super().__init__()
         self._logins = logins
+        self._settings: dict[str, Any] = {}
         self.auth = self._authorize
         self.headers["User-Agent"] = "hostenv"
+
+    def merge_environment_settings(self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any) -> Any:
+        """Look up the proxy of an origin once: it takes a fifth of a small wheel's time."""
+        whose = origin(url)
+        if whose not in self._settings:
+            self._settings[whose] = super().merge_environment_settings(url, proxies, stream, verify, cert)
+        return {**self._settings[whose]}
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Forget the login of where we were sent from."""
