@@ -290,6 +290,15 @@ def test_too_little_space_is_told_before_anything_is_written(tmp_path: pathlib.P
     assert not (tmp_path / "wheelhouse").exists()
 
 
+def test_a_wheelhouse_that_cannot_be_read_is_told(registry: Registry, tmp_path: pathlib.Path) -> None:
+    build_wheel(registry.folder, "a", "1")
+    found = lock(env("a"))
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+
+    with pytest.raises(SupplyError, match="cannot be read"):
+        fetch.plan(found, tmp_path / "loop")
+
+
 def test_credentials_reach_the_index_and_no_message(
     registry: Registry, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hostenv.agent.wheelhouse import Wheel, Wheelhouse
-from hostenv.errors import RefusedError
+from hostenv.errors import RefusedError, SupplyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
