@@ -153,7 +153,7 @@ class _Crew(Generic[H, T]):
     def _expired(self) -> list[Result[T]]:
         now, timeout = time.monotonic(), self._timeout or 0.0
         expired = [name for name, (_, begun) in self._running.items() if now - begun >= timeout]
-        results = []
+        results: list[Result[T]] = []
         for name in expired:
             turn, begun = self._running.pop(name)
             turn.give_up()
@@ -161,5 +161,5 @@ class _Crew(Generic[H, T]):
                 f"{name}: given up after {timeout:.0f} s",
                 hint="it answers, but its work does not end: look for a hanging mount or nvidia-smi there",
             )
-            results.append(Result[T](name=name, value=None, error=error, seconds=now - begun))
+            results.append(Result(name=name, value=None, error=error, seconds=now - begun))
         return results
