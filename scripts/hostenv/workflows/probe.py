@@ -9,7 +9,7 @@ from hostenv.checks.probe_notes import probe_notes
 from hostenv.checks.same_machine import relations
 from hostenv.facts.host import HostFacts
 from hostenv.machine.fleet import raise_bugs, run_on_hosts
-from hostenv.machine.reach import PYTHON, Reach
+from hostenv.machine.reach import Reach
 from hostenv.steps.save_facts import SaveFacts
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _CACHES = ("_CACHE_DIR", "_WORKSPACE_BASE", "_CACHE_HOME", "HF_HOME", "TMPDIR")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProbeOptions:
-    """How to probe. ``save`` is the folder for stable facts, ``timeout`` seconds for each host."""
+    """How to probe. ``save`` keeps the stable facts in ``envspecs/facts/``, ``timeout`` is seconds a host."""
 
     jobs: int = 8
     timeout: float = 60.0
@@ -36,9 +36,9 @@ class ProbeOptions:
     hash_seconds: float = 0.5
     search_seconds: float = 1.0
     exports: bool = False
-    save: pathlib.Path | None = None
+    save: bool = False
     ssh_config: pathlib.Path | None = None
-    python: str = PYTHON
+    python: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,7 +124,7 @@ def questions(spec: Spec, options: ProbeOptions) -> dict[str, Any]:
         "commands": [command.name for command in spec.system.commands],
         "libraries": list(spec.system.libraries),
         "environment": environment,
-        "exports": options.exports or options.save is not None,
+        "exports": options.exports or options.save,
         "smi_seconds": options.smi_seconds,
         "hash_seconds": options.hash_seconds,
         "search_seconds": options.search_seconds,
@@ -161,8 +161,8 @@ def _host_probe(fleet: Fleet, spec: Spec, result: Result[_Read], options: ProbeO
         return HostProbe(name=spec.name, spec=spec, seconds=result.seconds, error=error)
     identities = {name: each.identity for name, each in fleet.specs.items() if each.identity}
     saved = None
-    if options.save is not None:
-        saved = SaveFacts(path=options.save / f"{spec.name}.json", answer=read.answer).apply()
+    if options.save:
+        saved = SaveFacts(path=fleet.facts_path(spec), answer=read.answer).apply()
     return HostProbe(
         name=spec.name,
         spec=spec,
