@@ -24,8 +24,8 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     """Make the build that ``plan`` describes, unless it is there; returns what was read of it.
 
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
-    size, sha256 each), ``files`` (path below site-packages, mode, size, sha256: their bytes follow the
-    request in that order), ``removed``, ``link_mode``, ``bytecode``, ``min_free``, and what is kept beside
+    size, sha256 each), ``files`` (path below site-packages, mode, size, sha256, and the ``pristine``
+    sha256 or ``None``: their bytes follow the request in that order), ``removed``, ``link_mode``, ``bytecode``, ``min_free``, and what is kept beside
     the build: ``inputs``, ``series`` (name → text) and ``applied`` (path → sha256). Killed at any moment,
     what is left bears no id, and the next build removes it.
     """
@@ -143,13 +143,31 @@ def _receive(wire: Wire, described: List[Dict[str, Any]]) -> List[Tuple[Dict[str
 
 
 def _place(site: str, files: List[Tuple[Dict[str, Any], bytes]], removed: Sequence[str]) -> None:
-    """Lay a series' results over the installed files; RECORD stays as shipped."""
+    """Lay a series' results over the installed files; RECORD stays as shipped.
+
+    Where something else lies than the wheel's own file (another distribution owns the path, too), nothing
+    is placed at all.
+    """
+    for each, _ in files:
+        _check_pristine(_inside(site, each["path"]), each)
     for path in removed:
         os.unlink(_inside(site, path))
     for each, content in files:
         target = _inside(site, each["path"])
         os.makedirs(os.path.dirname(target), exist_ok=True)
         write_file(target, content, each["mode"])
+
+
+def _check_pristine(target: str, each: Dict[str, Any]) -> None:
+    found = None
+    with contextlib.suppress(FileNotFoundError), open(target, "rb") as file:
+        found = hashlib.sha256(file.read()).hexdigest()
+    if found != each["pristine"]:
+        expected = each["pristine"] or "no file"
+        message = f"{each['path']}: the series expects {expected}, and {found or 'none'} lies there"
+        raise AgentError(
+            message, hint="another distribution owns this path, too: env.excludes leaves one out"
+        )
 
 
 def _inside(site: str, path: str) -> str:

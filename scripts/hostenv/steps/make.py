@@ -115,7 +115,13 @@ class Make:
                 for entry in self.inputs.lock.entries
             ],
             "files": [
-                {"path": file.path, "mode": file.mode, "size": len(file.content), "sha256": file.sha256}
+                {
+                    "path": file.path,
+                    "mode": file.mode,
+                    "size": len(file.content),
+                    "sha256": file.sha256,
+                    "pristine": file.pristine_sha256,
+                }
                 for file in files
             ],
             "removed": [path for result in results for path in result.removed],
