@@ -25,9 +25,10 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
 
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
     size, sha256 each), ``files`` (path below site-packages, mode, size, sha256, and the ``pristine``
-    sha256 or ``None``: their bytes follow the request in that order), ``removed``, ``link_mode``, ``bytecode``, ``min_free``, and what is kept beside
-    the build: ``inputs``, ``series`` (name → text) and ``applied`` (path → sha256). Killed at any moment,
-    what is left bears no id, and the next build removes it.
+    sha256 or ``None``: their bytes follow the request in that order), ``removed``, ``link_mode``,
+    ``bytecode``, ``min_free``, and what is kept beside the build: ``inputs``, ``series`` (name → text) and
+    ``applied`` (path → sha256). Killed at any moment, what is left bears no id, and the next build removes
+    it.
     """
     layout = Layout(root)
     files = _receive(wire, plan["files"])
