@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterator, List, Sequence
 
+_OF_A_SHELL = frozenset({"PATH", "VIRTUAL_ENV", "PWD", "OLDPWD", "_"})
+"""Variables that an activated shell gives to all that it starts. In a Python they may be how it found its
+environment; in any other program they say nothing of what it runs."""
+
 
 def users_of(paths: Sequence[str]) -> List[Dict[str, Any]]:
     """Return the processes that use one of ``paths`` or something below it.
 
     Looked at: executable, working directory, command line, environment, mapped files, open files. Each
-    entry says ``pid``, ``name`` and ``how``. A process whose details may not be read is left out here: its
-    owner is another user, whom the root of a host sees and others do not.
+    entry says ``pid``, ``name`` and ``how``. The environment that this process has from those that started
+    it counts for none of them: it is the operator's shell. A process whose details may not be read is left
+    out here: its owner is another user, whom the root of a host sees and others do not.
     """
     prefixes = tuple(path.rstrip("/") for path in paths)
-    own = os.getpid()
+    own = _ancestors()
     found = []
     for pid in _pids():
-        how = None if pid == own else next(_uses(pid, prefixes), None)
+        how = None if pid == own[0] else next(_uses(pid, prefixes, by_environment=pid not in own), None)
         if how:
             found.append({"pid": pid, "name": _name(pid), "how": how})
     return found
@@ -27,17 +32,32 @@ def _pids() -> List[int]:
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _uses(pid: int, prefixes: Sequence[str]) -> Iterator[str]:
+def _ancestors() -> List[int]:
+    """Return this process, the one that started it, and so on."""
+    pid, found = os.getpid(), []
+    while pid > 0:
+        found.append(pid)
+        after_name = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        pid = int(after_name[1]) if len(after_name) > 1 else 0
+    return found
+
+
+def _uses(pid: int, prefixes: Sequence[str], *, by_environment: bool) -> Iterator[str]:
     folder = f"/proc/{pid}"
     for what in ("exe", "cwd"):
         yield from (f"{what} {path}" for path in _links([f"{folder}/{what}"]) if _below(path, prefixes))
     for word in _words(f"{folder}/cmdline"):
         yield from (f"command line: {word}" for _ in (1,) if _below(word, prefixes))
-    for word in _words(f"{folder}/environ"):
+    for word in _words(f"{folder}/environ") if by_environment else ():
         name, _, value = word.partition("=")
-        yield from (f"environment: {name}" for part in value.split(":") if _below(part, prefixes))
+        if name not in _OF_A_SHELL or _is_python(folder):
+            yield from (f"environment: {name}" for part in value.split(":") if _below(part, prefixes))
     yield from (f"maps {path}" for path in _mapped(f"{folder}/maps") if _below(path, prefixes))
     yield from (f"open file {path}" for path in _links(_descriptors(folder)) if _below(path, prefixes))
+
+
+def _is_python(folder: str) -> bool:
+    return any(os.path.basename(path).startswith("python") for path in _links([f"{folder}/exe"]))
 
 
 def _below(path: str, prefixes: Sequence[str]) -> bool:
