@@ -53,9 +53,11 @@ def plan(lock: Lock, wheelhouse: pathlib.Path, *, remember: bool = True) -> Fetc
 
     ``remember``: wheels that had to be hashed are noted as verified; without it nothing is written.
     """
-    verdicts = Wheelhouse(str(wheelhouse)).survey(
-        [wheel_of(entry) for entry in lock.entries], remember=remember
-    )
+    house = Wheelhouse(str(wheelhouse))
+    try:
+        verdicts = house.survey([wheel_of(entry) for entry in lock.entries], remember=remember)
+    except OSError as error:
+        raise SupplyError(f"{wheelhouse}: cannot be read: {error.strerror}") from error
     return FetchPlan(
         lock=lock,
         wheelhouse=wheelhouse,
