@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import lzma
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -45,3 +46,9 @@ def changed(changes: Mapping[str, Any], name: str = "probe-idle") -> dict[str, A
 def facts(changes: Mapping[str, Any] | None = None, name: str = "probe-idle") -> HostFacts:
     """Return a recorded probe as facts, with values replaced as :func:`changed` does."""
     return HostFacts.from_dict(changed(changes or {}, name), name="recorded")
+
+
+def write_saved_facts(path: pathlib.Path) -> pathlib.Path:
+    """Write the recorded host's saved facts, exports included, as ``probe --save`` does; return the path."""
+    path.write_bytes(lzma.decompress((_DATA / "facts.json.xz").read_bytes()))
+    return path

@@ -14,8 +14,9 @@ from hostenv.errors import InputError
 from hostenv.facts.fact import UnknownFactError
 from hostenv.facts.host import HostFacts
 from hostenv.facts.host_saved import SavedFacts, saved_form
+from hostenv.facts.host_targets import gpu_targets
 from hostenv.steps.save_facts import SaveFacts
-from kit.hostfacts import changed, facts, recorded
+from kit.hostfacts import changed, facts, recorded, write_saved_facts
 from kit.schema import violations
 
 SCHEMA = json.loads(
@@ -109,3 +110,27 @@ def test_absent_and_broken_files_say_what_to_do(tmp_path: pathlib.Path) -> None:
     (tmp_path / "ct200.json").write_text("{", encoding="utf-8")
     with pytest.raises(InputError, match="not JSON"):
         SavedFacts.load(tmp_path / "ct200.json")
+
+
+def test_saved_libraries_have_the_exports_that_nm_listed_there(tmp_path: pathlib.Path) -> None:
+    saved = SavedFacts.load(write_saved_facts(tmp_path / "h200.json")).facts
+    cuda, cxx = saved.libraries.find("libcuda.so.1"), saved.libraries.find("libstdc++.so.6")
+    assert cuda
+    assert cxx
+    # as nm -D listed them on that host
+    assert "cuGreenCtxStreamCreate" in (cuda.exports or ())
+    assert "_ZNSt15__exception_ptr13exception_ptrC1EPv@@CXXABI_1.3.11" in (cxx.exports or ())
+    assert dict(saved.libraries.present or ())["libzstd.so.1"] == "/lib/x86_64-linux-gnu/libzstd.so.1"
+
+
+def test_gpus_as_the_rules_on_gpu_code_want_them() -> None:
+    targets = gpu_targets(facts())
+    assert [(gpu.name, str(gpu.compute_capability)) for gpu in targets.gpus] == [
+        ("GPU 0, NVIDIA H200", "9.0")
+    ]
+    assert (targets.driver, str(targets.cuda)) == ("580.159.04", "13.0")
+    hidden = gpu_targets(facts({"gpus": None, "driver.cuda": None}))
+    assert [(gpu.name, gpu.compute_capability) for gpu in hidden.gpus] == [
+        ("GPU at 0000:00:06.0, NVIDIA H200", None)
+    ]
+    assert hidden.cuda is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import traceback
 from typing import Any, Callable, Dict
 
 from hostenv.agent.wire import AgentError, Wire
@@ -20,7 +19,13 @@ OPERATIONS: Dict[str, str] = {
     "record.owners": "hostenv.agent.record:owners",
     "root.state": "hostenv.agent.layout:state",
     "interpreters.find": "hostenv.agent.interpreters:find",
+    "interpreters.unpack": "hostenv.agent.interpreter_archive:unpack",
     "wheelhouse.survey": "hostenv.agent.wheelhouse:survey",
+    "wheelhouse.find": "hostenv.agent.stored:find",
+    "wheelhouse.adopt": "hostenv.agent.stored:adopt",
+    "wheelhouse.reach": "hostenv.agent.remote_fetch:reach",
+    "wheelhouse.fetch": "hostenv.agent.remote_fetch:fetch",
+    "writer.take": "hostenv.agent.writer:take",
     "build.make": "hostenv.agent.build:make",
     "build.facts": "hostenv.agent.build:facts",
     "generation.activate": "hostenv.agent.generations:activate",
@@ -31,6 +36,7 @@ OPERATIONS: Dict[str, str] = {
     "place.get": "hostenv.agent.place:get",
     "place.put": "hostenv.agent.place:put",
     "probe.host": "hostenv.agent.probe.host:read",
+    "probe.status": "hostenv.agent.probe.status:read",
 }
 """Operation name → ``module:function``. A function takes the wire and the request's arguments by keyword
 and returns what JSON can hold."""
@@ -60,6 +66,8 @@ def answer(wire: Wire, request: Dict[str, Any]) -> Dict[str, Any]:
     except OSError as error:
         told = {"outcome": "failed", "message": str(error), "hint": None}
     except Exception:  # noqa: BLE001  the far end of a bug: its traceback is shown at the controller
+        import traceback  # noqa: PLC0415  hardly ever needed, and a third of the agent's start
+
         told = {"outcome": "bug", "message": traceback.format_exc(), "hint": None}
     return {"error": told}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hostenv.facts.fact import Fact
 
@@ -12,14 +12,30 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
 
-    from hostenv.facts.host import HostFacts
     from hostenv.facts.host_gpu import Gpu, GpuProcess
-    from hostenv.facts.host_processes import HostProcess
+    from hostenv.facts.host_identity import HostIdentity
+    from hostenv.facts.host_processes import HostProcess, Processes
     from hostenv.spec.host import ReservedGpu
 
 IDLE_MEMORY = 64 << 20
 """Bytes that may be in use on a GPU that nobody holds. An H200 on driver 580 shows 0 MiB idle, a CUDA context
 alone about 600 MiB (measured 2026-12-01); a display server takes some MiB more than this and is a process."""
+
+
+class SeenGpus(Protocol):
+    """What is needed to know: a whole probe has it, and so has a host's status."""
+
+    @property
+    def identity(self) -> HostIdentity:
+        """Which machine it is, and whether it is a container."""
+
+    @property
+    def gpus(self) -> Fact[tuple[Gpu, ...]]:
+        """What nvidia-smi shows."""
+
+    @property
+    def processes(self) -> Processes | None:
+        """The processes seen at the same time."""
 
 
 class Use(StrEnum):
@@ -53,7 +69,7 @@ class GpuUse:
     reserved: ReservedGpu | None = None
 
 
-def gpu_uses(host: HostFacts, reserved: Sequence[ReservedGpu] = ()) -> Fact[tuple[GpuUse, ...]]:
+def gpu_uses(host: SeenGpus, reserved: Sequence[ReservedGpu] = ()) -> Fact[tuple[GpuUse, ...]]:
     """Return the use of every GPU, or why it is unknown.
 
     Free means: nvidia-smi answered, shows no process, and the memory in use is at most :data:`IDLE_MEMORY`.
@@ -66,7 +82,7 @@ def gpu_uses(host: HostFacts, reserved: Sequence[ReservedGpu] = ()) -> Fact[tupl
     return Fact(how=host.gpus.how, known_value=uses)
 
 
-def _use(host: HostFacts, gpu: Gpu, reserved: ReservedGpu | None) -> GpuUse:
+def _use(host: SeenGpus, gpu: Gpu, reserved: ReservedGpu | None) -> GpuUse:
     holders = tuple(_holder(host, gpu, process) for process in gpu.processes)
     used = gpu.memory_used
     if not holders and used is not None and used > IDLE_MEMORY:
@@ -88,7 +104,7 @@ def _reservation(gpu: Gpu, reserved: Sequence[ReservedGpu]) -> ReservedGpu | Non
     return next((each for each in reserved if gpu.uuid == each.uuid or gpu.index == each.index), None)
 
 
-def _holder(host: HostFacts, gpu: Gpu, shown: GpuProcess) -> Holder:
+def _holder(host: SeenGpus, gpu: Gpu, shown: GpuProcess) -> Holder:
     seen = host.processes.listed if host.processes else ()
     process = next((each for each in seen if shown.pid == each.pid), None)
     # nvidia-smi's pid may belong to another PID namespace: only a process that has this GPU open is it.
@@ -101,7 +117,7 @@ def _holder(host: HostFacts, gpu: Gpu, shown: GpuProcess) -> Holder:
     return Holder(what=shown.name or "a process that is not visible here", bytes=shown.memory, pid=shown.pid)
 
 
-def _hidden(host: HostFacts, gpu: Gpu, used: int) -> Holder:
+def _hidden(host: SeenGpus, gpu: Gpu, used: int) -> Holder:
     """Return the holder of memory that nvidia-smi shows no process for."""
     seen = host.processes.listed if host.processes else ()
     opened = [each for each in seen if each.gpu_minors and gpu.minor in each.gpu_minors]
@@ -118,7 +134,7 @@ def _hidden(host: HostFacts, gpu: Gpu, used: int) -> Holder:
     return Holder(what=f"something that is not visible here ({where}?)", bytes=used)
 
 
-def _is_container(host: HostFacts) -> bool:
+def _is_container(host: SeenGpus) -> bool:
     return host.identity.container.then(lambda name: name.kind != "none", otherwise=False)
 
 

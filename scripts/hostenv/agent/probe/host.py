@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional
 from hostenv.agent.probe import cudaversion, disks, driver, identity, libraries, system, units, venvs
 from hostenv.agent.probe.distributions import Budget
 from hostenv.agent.probe.interpreters import Interpreters
-from hostenv.agent.probe.processes import Scan
+from hostenv.agent.probe.processes import Scan, gpu_holders
 from hostenv.agent.probe.smi import Smi, search_path
 from hostenv.agent.probe.toolchain import Toolchain
 from hostenv.agent.probe.tree import Tree
@@ -117,10 +117,4 @@ class _Probe:
         return venvs.read(self._tree, self._paths("venvs"), venvs.remote_mounts(table), seconds, self._budget)
 
     def _processes(self, gpus: Json) -> Json:
-        holders: Dict[int, List[Json]] = {}
-        for gpu in gpus.get("value", []):
-            for each in gpu["processes"]:
-                if each["pid"] is not None:
-                    told = {"uuid": gpu["uuid"], "index": gpu["index"], "bytes": each["memory"]}
-                    holders.setdefault(each["pid"], []).append(told)
-        return Scan(holders, self._questions.get("units", []), self._budget).run()
+        return Scan(gpu_holders(gpus), self._questions.get("units", []), self._budget).run()

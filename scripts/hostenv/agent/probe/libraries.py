@@ -121,7 +121,7 @@ def _exported(name: str, offer: Any, definitions: Mapping[int, str]) -> List[str
         version = definitions.get(entry & 0x7FFF)
         if version is None or entry & 0x7FFF == 1:
             told.append(name)
-        else:
+        elif version != name:  # the linker marks each version with a symbol of its name
             told.append(f"{name}{'@' if entry & HIDDEN_VERSION else '@@'}{version}")
     return told
 

@@ -172,6 +172,17 @@ class Scan:
         self._groups[pid, mnt]["processes"] += 1
 
 
+def gpu_holders(gpus: Json) -> Dict[int, List[Json]]:
+    """Return pid → the memory that nvidia-smi's answer says it holds, a GPU each."""
+    holders: Dict[int, List[Json]] = {}
+    for gpu in gpus.get("value", []):
+        for each in gpu["processes"]:
+            if each["pid"] is not None:
+                told = {"uuid": gpu["uuid"], "index": gpu["index"], "bytes": each["memory"]}
+                holders.setdefault(each["pid"], []).append(told)
+    return holders
+
+
 def program(arguments: List[str]) -> str:
     """Return what a command line runs: its program's name, and behind an interpreter its module or script.
 
