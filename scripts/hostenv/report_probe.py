@@ -11,7 +11,6 @@ from rich.text import Text
 from hostenv.checks.finding import Severity
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.checks.same_machine import related
-from hostenv.errors import HostenvError
 from hostenv.report import findings_table, printable
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from hostenv.facts.host_tools import CudaHome, Tool
     from hostenv.spec.spec import Spec
     from hostenv.workflows.probe import HostProbe, ProbeReport
-
-PROBE_VERSION = 1
-"""Version of the document that ``docs/schema/probe.schema.json`` describes."""
 
 _USES = {Use.FREE: "green", Use.HELD: "red", Use.RESERVED: "yellow", Use.UNKNOWN: "magenta"}
 _LONGEST = 200
@@ -69,77 +65,9 @@ def summary(report: ProbeReport) -> str:
     return "; ".join(told)
 
 
-def probe_document(report: ProbeReport) -> dict[str, object]:
-    """Return the report as what ``--json`` writes (``docs/schema/probe.schema.json``)."""
-    return {
-        "version": PROBE_VERSION,
-        "hosts": [_host_document(host) for host in report.hosts],
-        "relations": [
-            {
-                "first": relation.first,
-                "second": relation.second,
-                "kind": relation.kind.value,
-                "container": relation.container,
-                "evidence": list(relation.evidence),
-            }
-            for relation in report.relations
-        ],
-    }
-
-
 def printable_lines(text: str) -> str:
     """Return a text of several lines with everything but its line breaks made printable."""
     return "\n".join(map(printable, text.split("\n")))
-
-
-def _host_document(host: HostProbe) -> dict[str, object]:
-    error = host.error
-    uses = gpu_uses(host.facts, host.spec.gpus.reserved if host.spec.gpus else ()) if host.facts else None
-    return {
-        "name": host.name,
-        "seconds": round(host.seconds, 3),
-        "outcome": "ok" if error is None else _outcome(error),
-        "error": None if error is None else str(error),
-        "host_key": host.host_key,
-        "facts": host.answer,
-        "gpus": None if uses is None else [_use_document(use) for use in uses.or_else(())],
-        "notes": [
-            {
-                "rule": note.rule,
-                "severity": note.severity.value,
-                "kind": note.kind,
-                "object": note.object,
-                "message": note.message,
-                "evidence": list(note.evidence),
-                "fix": note.fix,
-            }
-            for note in host.notes
-        ],
-    }
-
-
-def _outcome(error: Exception) -> str:
-    return error.outcome.value if isinstance(error, HostenvError) else "bug"
-
-
-def _use_document(use: GpuUse) -> dict[str, object]:
-    return {
-        "index": use.gpu.index,
-        "uuid": use.gpu.uuid,
-        "use": use.use.value,
-        "why": use.why,
-        "reserved": use.reserved.why if use.reserved else None,
-        "holders": [
-            {
-                "what": holder.what,
-                "pid": holder.pid,
-                "bytes": holder.bytes,
-                "since": holder.since.isoformat() if holder.since else None,
-                "visible": holder.process is not None,
-            }
-            for holder in use.holders
-        ],
-    }
 
 
 def _seconds(host: HostProbe) -> str:

@@ -1,0 +1,83 @@
+"""The probe's report as JSON, for programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostenv.checks.free_gpus import gpu_uses
+from hostenv.errors import HostenvError
+
+if TYPE_CHECKING:
+    from hostenv.checks.free_gpus import GpuUse
+    from hostenv.workflows.probe import HostProbe, ProbeReport
+
+PROBE_VERSION = 1
+"""Version of the document that ``docs/schema/probe.schema.json`` describes."""
+
+
+def probe_document(report: ProbeReport) -> dict[str, object]:
+    """Return the report as what ``--json`` writes (``docs/schema/probe.schema.json``)."""
+    return {
+        "version": PROBE_VERSION,
+        "hosts": [_host_document(host) for host in report.hosts],
+        "relations": [
+            {
+                "first": relation.first,
+                "second": relation.second,
+                "kind": relation.kind.value,
+                "container": relation.container,
+                "evidence": list(relation.evidence),
+            }
+            for relation in report.relations
+        ],
+    }
+
+
+def _host_document(host: HostProbe) -> dict[str, object]:
+    error = host.error
+    uses = gpu_uses(host.facts, host.spec.gpus.reserved if host.spec.gpus else ()) if host.facts else None
+    return {
+        "name": host.name,
+        "seconds": round(host.seconds, 3),
+        "outcome": "ok" if error is None else _outcome(error),
+        "error": None if error is None else str(error),
+        "host_key": host.host_key,
+        "facts": host.answer,
+        "gpus": None if uses is None else [_use_document(use) for use in uses.or_else(())],
+        "notes": [
+            {
+                "rule": note.rule,
+                "severity": note.severity.value,
+                "kind": note.kind,
+                "object": note.object,
+                "message": note.message,
+                "evidence": list(note.evidence),
+                "fix": note.fix,
+            }
+            for note in host.notes
+        ],
+    }
+
+
+def _outcome(error: Exception) -> str:
+    return error.outcome.value if isinstance(error, HostenvError) else "bug"
+
+
+def _use_document(use: GpuUse) -> dict[str, object]:
+    return {
+        "index": use.gpu.index,
+        "uuid": use.gpu.uuid,
+        "use": use.use.value,
+        "why": use.why,
+        "reserved": use.reserved.why if use.reserved else None,
+        "holders": [
+            {
+                "what": holder.what,
+                "pid": holder.pid,
+                "bytes": holder.bytes,
+                "since": holder.since.isoformat() if holder.since else None,
+                "visible": holder.process is not None,
+            }
+            for holder in use.holders
+        ],
+    }
