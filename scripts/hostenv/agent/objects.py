@@ -117,6 +117,7 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
         "glibc": "{}.{}".format(*system.glibc),
         **_origins(place.site, found, package),
         "package": package,
+        "cuda": preload.cuda_of(place, package),
         "preload": imported and told(imported),
         "objects": found,
         "not_objects": strange,

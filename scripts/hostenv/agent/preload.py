@@ -18,7 +18,7 @@ from hostenv.agent.loader import Process
 from hostenv.agent.verdicts import Judge, Verdict
 
 _VERSION = re.compile(r"^__version__\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
-_CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*['\"](\d+)", re.MULTILINE)
+_CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*['\"](\d+\.\d+)", re.MULTILINE)
 _VERSION_FILE_LIMIT = 1 << 16
 
 
@@ -59,10 +59,15 @@ def import_package(
     found = _VERSION.search(text)
     if found is None or package not in rules()["packages"]:
         return None
-    cuda = _CUDA.search(text)
-    plan = plan_of(package, found.group(1))
-    importer = _Importer(judge, process, environment, cuda.group(1) if cuda else None)
-    return importer.run(plan)
+    cuda = cuda_of(environment, package)
+    importer = _Importer(judge, process, environment, cuda.partition(".")[0] if cuda else None)
+    return importer.run(plan_of(package, found.group(1)))
+
+
+def cuda_of(environment: Environment, package: str) -> Optional[str]:
+    """Return the CUDA version that a package's ``version.py`` names (``13.0``); ``None`` for none."""
+    found = _CUDA.search(_read(os.path.join(environment.site, package, "version.py")))
+    return found.group(1) if found else None
 
 
 def plan_of(package: str, version: str) -> Dict[str, Any]:
@@ -111,19 +116,27 @@ class _Importer:
             if any(plan["marker"] in os.path.basename(item.name) for item in self._process.everything()):
                 self._components(plan["components"], best_effort=plan["best_effort"])
             return verdict
-        self._components(plan["rescue"], best_effort=False)
-        if self._judge.judge(self._process, path).loads is False:
-            return self._judge.judge(self._process, path)
-        return self._judge.open(self._process, path, everyone=True)
+        failed = self._judge.judge(self._process, path)
+        if not any(pattern.partition(".")[0] in (failed.error or "") for _, pattern in plan["rescue"]):
+            return failed
+        missing = self._components(plan["rescue"], best_effort=False)
+        if missing is not None:
+            return failed._replace(error=f"{missing} not found in the system path")
+        again = self._judge.judge(self._process, path)
+        return again if again.loads is False else self._judge.open(self._process, path, everyone=True)
 
-    def _components(self, components: Sequence[Sequence[str]], *, best_effort: bool) -> None:
-        """Open libraries by folder and pattern; the first that fails ends it (the package's own ``try``)."""
+    def _components(self, components: Sequence[Sequence[str]], *, best_effort: bool) -> Optional[str]:
+        """Open libraries by folder and pattern; return the first pattern that must be there and is not.
+
+        One that does not load ends it, too (the package's own ``try``).
+        """
         for folder, pattern in components:
             path = self._component(folder, pattern)
             if path is None and not best_effort:
-                return
+                return pattern
             if path is not None and self._open(path).loads is False:
-                return
+                break
+        return None
 
     def _component(self, folder: str, pattern: str) -> Optional[str]:
         site = self._environment.site

@@ -106,6 +106,7 @@ class LoadFacts:
     interpreter: str
     glibc: str
     package: str
+    cuda: str | None
     preload: Load | None
     objects: tuple[SharedObject, ...]
     not_objects: Mapping[str, str]
@@ -127,6 +128,7 @@ class LoadFacts:
             interpreter=table.get("interpreter", text),
             glibc=table.get("glibc", text),
             package=table.get("package", text),
+            cuda=table.get("cuda", optional(text)),
             preload=table.get("preload", optional(table_of(Load.from_table))),
             objects=table.get("objects", list_of(table_of(SharedObject.from_table))),
             not_objects=table.get("not_objects", mapping_of(text)),
