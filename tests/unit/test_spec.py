@@ -272,6 +272,11 @@ def test_a_waiver_holds_through_its_last_day(example: Fleet) -> None:
             '[supply]\nwheelhouse = "wheels"',
             "supply.wheelhouse: must be an absolute path, or one that starts",
         ),
+        ('[supply]\nfetch = "laptop"', 'supply.fetch: must be one of "auto", "host", "controller"'),
+        (
+            '[supply]\noffline = true\nfetch = "host"',
+            'supply.fetch: cannot be "host" where offline or via says',
+        ),
         ('[supply.python]\nfile = "a.zip"', 'supply.python.file: must be a .tar.gz or .tar.zst, is "a.zip"'),
         ('[[overlays]]\nname = "a"\n[[overlays]]\nname = "a"', 'overlays[1]: "a" is named twice'),
         ('[reference]\nhost = "a"', "reference: a host cannot be its own reference"),

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set
 
 if TYPE_CHECKING:
     from hostenv.agent.wire import Wire
@@ -32,22 +32,24 @@ _ASK = (
 )
 
 
-def find(wire: Wire, version: Optional[str] = None) -> List[Dict[str, Any]]:
+def find(wire: Wire, version: Optional[str] = None, places: Sequence[str] = ()) -> List[Dict[str, Any]]:
     """Return the CPython interpreters of a minor version (``"3.12"``), or all, the newest first.
+
+    ``places`` are patterns of further folders that hold some.
 
     Only real executables are asked: a shim that is a script answers for another interpreter. Interpreters
     inside a virtual environment are left out; a build must not depend on one.
     """
     del wire
     minors = [version] if version else [f"3.{minor}" for minor in _MINORS]
-    answers = [answer for minor in minors for answer in map(_ask, _candidates(minor)) if answer]
+    answers = [answer for minor in minors for path in _candidates(minor, places) if (answer := _ask(path))]
     fitting = [each for each in answers if version is None or each["version"].startswith(version + ".")]
     return sorted(fitting, key=lambda each: _key(each["version"]), reverse=True)
 
 
-def _candidates(version: str) -> Iterator[str]:
+def _candidates(version: str, further: Sequence[str]) -> Iterator[str]:
     own = os.path.dirname(os.path.realpath(sys.executable))
-    places = [own, *os.environ.get("PATH", "").split(":"), *_PLACES]
+    places = [own, *os.environ.get("PATH", "").split(":"), *_PLACES, *further]
     seen: Set[str] = set()
     for place in filter(None, places):
         for path in sorted(glob.glob(os.path.expanduser(os.path.join(place, f"python{version}")))):

@@ -6,6 +6,7 @@
     ROOT/cache/          uv's                      ROOT/staged.json, hold.json
     ROOT/builds/ID/      one venv a build          ROOT/lock     who writes now
     ROOT/generations/N/  receipt.json, env → ../../builds/ID
+    ROOT/tools/          uv                        ROOT/pythons/ interpreters that came by hash
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Layout:
         self.root = root
         self.wheelhouse = os.path.join(root, "wheelhouse")
         self.cache = os.path.join(root, "cache")
+        self.pythons = os.path.join(root, "pythons")
+        self.tools = os.path.join(root, "tools")
         self.builds = os.path.join(root, "builds")
         self.generations = os.path.join(root, "generations")
         self.current = os.path.join(root, "current")

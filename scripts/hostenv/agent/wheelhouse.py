@@ -21,13 +21,13 @@ from hostenv.agent import hashing, statcache
 from hostenv.agent.wire import AgentError, Wire
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-_FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.whl\Z")
+_FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.(whl|tar\.gz|tar\.zst)\Z")
 
 PRESENT, ABSENT, WRONG = "present", "absent", "wrong"
 
 
 class Wheel(NamedTuple):
-    """A wheel that is wanted: its sha256 in hex, its file name, and its size in bytes."""
+    """A wheel that is wanted: its sha256 in hex, its file name, and its size in bytes (0: not known)."""
 
     sha256: str
     filename: str
@@ -42,9 +42,14 @@ class Wheelhouse:
         self._verified = os.path.join(folder, ".verified")
 
     def path(self, wheel: Wheel) -> str:
-        """Return where a wheel lies, or will lie. A name with a folder in it is refused."""
+        """Return where a wheel, or an interpreter's archive, lies or will lie.
+
+        A name with a folder in it is refused.
+        """
         if not _SHA256.match(wheel.sha256) or not _FILENAME.match(wheel.filename):
-            message = f"{wheel.filename!r}, sha256 {wheel.sha256!r}: not the name and hash of a wheel"
+            message = (
+                f"{wheel.filename!r}, sha256 {wheel.sha256!r}: not the name and hash of a wheel or archive"
+            )
             raise AgentError(message, outcome="input")
         return os.path.join(self.folder, wheel.sha256, wheel.filename)
 
@@ -125,5 +130,5 @@ def _key(path: str) -> bytes:
 def _verdict(wheel: Wheel, key: bytes, known: Dict[bytes, bytes]) -> str:
     if not key:
         return ABSENT
-    same = known.get(key) == bytes.fromhex(wheel.sha256) and statcache.size_of(key) == wheel.size
-    return PRESENT if same else WRONG
+    right_size = wheel.size in (0, statcache.size_of(key))
+    return PRESENT if right_size and known.get(key) == bytes.fromhex(wheel.sha256) else WRONG

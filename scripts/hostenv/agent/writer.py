@@ -7,12 +7,35 @@ import fcntl
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, Tuple
 
-from hostenv.agent.wire import AgentError
+from hostenv.agent.layout import Layout
+from hostenv.agent.wire import AgentError, Wire
 
-if TYPE_CHECKING:
-    from hostenv.agent.layout import Layout
+_POLL = 0.05
+_taken: Dict[str, int] = {}
+"""Lock files that this agent holds until it ends, by path."""
+
+
+def take(wire: Wire, *, root: str, who: Dict[str, Any], patience: float = 5.0) -> None:
+    """Hold the root's lock until this agent ends: a session that writes in several requests is alone.
+
+    ``patience`` are seconds to wait for another holder: one whose connection was cut a moment ago ends as
+    soon as its host hears of it.
+    """
+    del wire
+    layout = Layout(root)
+    deadline = time.monotonic() + patience
+    while layout.lock not in _taken:
+        with contextlib.ExitStack() as stack:
+            try:
+                (descriptor,) = stack.enter_context(sole_writer(layout, who))
+            except AgentError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_POLL)
+            else:
+                _taken[layout.lock] = os.dup(descriptor)  # the lock belongs to both
 
 
 @contextlib.contextmanager
@@ -22,6 +45,9 @@ def sole_writer(layout: Layout, who: Dict[str, Any]) -> Iterator[Tuple[int, ...]
     A child that outlives this process keeps the lock, so nobody starts beside it. ``who`` says who holds
     it and is shown to the next one who asks; the file stays, its lock is what counts.
     """
+    if layout.lock in _taken:
+        yield (_taken[layout.lock],)
+        return
     try:
         os.makedirs(layout.root, exist_ok=True)
         descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)

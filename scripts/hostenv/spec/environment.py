@@ -62,6 +62,17 @@ class LinkMode(StrEnum):
     HARDLINK = "hardlink"
 
 
+class Fetching(StrEnum):
+    """Where wheels are fetched that a host with network lacks.
+
+    ``auto``: on the host itself where it reaches the index, else on the controller, which sends them on.
+    """
+
+    AUTO = "auto"
+    HOST = "host"
+    CONTROLLER = "controller"
+
+
 class Io(StrEnum):
     """How work beside a live server uses the disk; ``idle`` also means nice."""
 
@@ -216,10 +227,12 @@ class Supply:
     """How wheels reach the host.
 
     ``offline``: only SSH. ``wheelhouse``: a folder on the host that is already filled, read-only.
-    ``via``: the SSH alias of a relay through which bytes travel instead of the controller.
+    ``via``: the SSH alias of a relay through which bytes travel instead of the controller. ``fetch`` has a
+    meaning for a host that is neither offline nor behind a relay.
     """
 
     offline: bool = False
+    fetch: Fetching = Fetching.AUTO
     wheelhouse: PurePosixPath | None = None
     via: str | None = None
     python: PythonArchive | None = None
@@ -227,12 +240,16 @@ class Supply:
     @classmethod
     def from_table(cls, table: Table) -> Supply:
         """Read ``[supply]``."""
-        return cls(
+        supply = cls(
             offline=table.get("offline", flag, default=False),
+            fetch=table.get("fetch", choice(Fetching), Fetching.AUTO),
             wheelhouse=table.get("wheelhouse", words.host_path, None),
             via=table.get("via", words.alias, None),
             python=table.get("python", table_of(PythonArchive.from_table), None),
         )
+        if table.sound and supply.fetch is Fetching.HOST and (supply.offline or supply.via):
+            table.problem("fetch", 'cannot be "host" where offline or via says that the host has no network')
+        return supply
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from hostenv.document import Node, Table
 
 MAX_CONNECTIONS = 16
-_LAYOUT = frozenset({"wheelhouse", "cache", "builds", "generations", "current", "lock", "jit"})
+_LAYOUT = frozenset(
+    {"wheelhouse", "cache", "builds", "generations", "current", "lock", "jit", "tools", "pythons"}
+)
 
 
 class Transport(StrEnum):
