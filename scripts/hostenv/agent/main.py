@@ -28,6 +28,7 @@ OPERATIONS: Dict[str, str] = {
     "writer.take": "hostenv.agent.writer:take",
     "build.make": "hostenv.agent.build:make",
     "build.facts": "hostenv.agent.build:facts",
+    "file.digest": "hostenv.agent.stored:digest",
     "generation.activate": "hostenv.agent.generations:activate",
     "generation.history": "hostenv.agent.generations:history",
     "generation.stage": "hostenv.agent.generations:stage",

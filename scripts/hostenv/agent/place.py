@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
-from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 from hostenv.agent.files import sync_volume
 from hostenv.agent.folders import Folders, split
@@ -26,8 +24,7 @@ _FSYNC_EACH = 8
 """Folders up to which each is synced by itself; a second sync of the volume is cheaper for more."""
 
 
-@dataclass(frozen=True)
-class _Landed:
+class _Landed(NamedTuple):
     beside: str
     path: str
     size: int
@@ -154,6 +151,8 @@ def begin(wire: Any = None, *, root: str, label: str, size: int = 0) -> None:
     with os.scandir(root) as entries:
         stale = [entry.path for entry in entries if entry.name.startswith(INCOMING)]
     for path in stale:
+        import shutil  # noqa: PLC0415  rarely needed, 5 ms to import
+
         shutil.rmtree(path)
     volume = os.statvfs(root)
     free = volume.f_bavail * volume.f_frsize

@@ -10,8 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from dataclasses import dataclass
-from typing import Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from hostenv.agent.folders import Folders
 from hostenv.agent.wire import PIECE, AgentError
@@ -24,8 +23,7 @@ _SMALL = 64 << 10
 Piece = Union[bytes, bytearray, memoryview]
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """A range of a file: ``sha256`` is of the whole file, in hexadecimal, or empty where nobody knows it."""
 
     path: str
@@ -48,8 +46,7 @@ class Unit:
         return HEAD.pack(len(path), *numbers, bool(self.sha256), bytes.fromhex(self.sha256)) + path
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A range to be sent: ``length`` ``None`` is the whole file."""
 
     path: str

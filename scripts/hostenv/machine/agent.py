@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostenv.agent import wire
 from hostenv.errors import HostenvError, HostError, Outcome, RefusedError, UnreachableError
+from hostenv.machine.frames import FrameReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -81,7 +82,7 @@ class Agent:
     def __init__(self, channel: Channel, host: str) -> None:
         self._channel = channel
         self._host = host
-        self._buffer = bytearray()
+        self._frames = FrameReader(channel)
         self._sending = threading.Lock()
         self._closing = threading.Event()
         self._heart = threading.Thread(target=self._beat, name=f"heartbeat {host}", daemon=True)
@@ -98,12 +99,8 @@ class Agent:
         """
         code = archive()
         self._channel.send(b"%020d" % len(code) + code)
-        while wire.MARKER not in self._buffer:
-            piece = self._channel.receive(wire.PIECE)
-            if not piece or len(self._buffer) > NOISE:
-                raise self._not_started(self._channel.wait(5.0))
-            self._buffer += piece
-        del self._buffer[: self._buffer.index(wire.MARKER) + len(wire.MARKER)]
+        if not self._frames.skip_past(wire.MARKER, NOISE):
+            raise self._not_started(self._channel.wait(5.0))
         self._heart.start()
 
     def call(
@@ -140,10 +137,15 @@ class Agent:
         on_event: Callable[[Mapping[str, Any]], None] | None,
         on_data: Callable[[bytes], None] | None,
     ) -> Any:
-        for kind, body in self._frames():
-            if kind == wire.DATA and on_data:
-                on_data(body)
-            if kind != wire.MESSAGE:
+        while head := self._frames.head():
+            kind, length = head
+            if kind == wire.DATA:
+                for piece in self._frames.pieces(length):
+                    if on_data:
+                        on_data(piece)
+                continue
+            body = self._frames.body(length)
+            if kind != wire.MESSAGE or not body:
                 continue
             message = json.loads(body)
             if "event" in message:
@@ -210,24 +212,6 @@ class Agent:
                 self._channel.send(wire.HEADER.pack(wire.DATA, len(piece)))
                 self._channel.send(piece)
         self._send(wire.HEADER.pack(wire.END, 0))
-
-    def _frames(self) -> Iterator[tuple[bytes, bytes]]:
-        while (header := self._take(wire.HEADER.size)) is not None:
-            kind, length = wire.HEADER.unpack(header)
-            body = self._take(length)
-            if body is None:
-                return
-            yield kind, body
-
-    def _take(self, count: int) -> bytes | None:
-        while len(self._buffer) < count:
-            piece = self._channel.receive(wire.PIECE)
-            if not piece:
-                return None
-            self._buffer += piece
-        taken = bytes(self._buffer[:count])
-        del self._buffer[:count]
-        return taken
 
     def _beat(self) -> None:
         beat = wire.HEADER.pack(wire.HEARTBEAT, 0)
