@@ -21,6 +21,7 @@ from hostenv.machine.agent import agent_on
 from hostenv.machine.local import LocalTransport
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.probe import ProbeOptions, probe
+from hostenv.workflows.status import StatusOptions, status
 from kit.sshserver import SshServer, new_key, write_client_config
 
 if TYPE_CHECKING:
@@ -116,6 +117,22 @@ def test_a_host_that_hangs_is_given_up(fleet: Fleet, config: pathlib.Path, tmp_p
     assert time.monotonic() - begun < 10
     assert isinstance(report.hosts[0].error, UnreachableError)
     assert "given up after 1 s" in str(report.hosts[0].error)
+
+
+def test_status_takes_one_round_trip_and_names_what_differs(
+    fleet: Fleet, config: pathlib.Path, server: SshServer
+) -> None:
+    before = listing(server.folder)
+    options = StatusOptions(ssh_config=config, python=sys.executable)
+    lines = status(fleet, fleet.select(["one", "lost"]), options)
+    assert lines[0].status
+    assert lines[0].status.state.generation is None
+    assert lines[0].facts_age.unknown == "never saved"
+    assert lines[0].identity
+    assert "no [identity]" in lines[0].identity
+    assert isinstance(lines[1].error, UnreachableError)
+    assert len(server.commands) == 1
+    assert listing(server.folder) == before
 
 
 # ---- namespaces ----------------------------------------------------------------------------------

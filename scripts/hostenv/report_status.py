@@ -1,0 +1,183 @@
+"""The 3 a.m. page: one line a host, then what needs somebody."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from hostenv.checks.free_gpus import Use, gpu_uses
+from hostenv.errors import HostenvError
+from hostenv.report import printable
+from hostenv.spec.host import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from hostenv.facts.host_status import HostStatus, PathUser
+    from hostenv.workflows.status import HostLine
+
+STATUS_VERSION = 1
+"""Version of the document that ``docs/schema/status.schema.json`` describes."""
+
+_SHORT = 8
+_COLUMNS = ("host", "build", "running", "gpus", "free", "facts")
+
+
+def print_status(lines: Sequence[HostLine], out: Console) -> None:
+    """Print the page."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in _COLUMNS:
+        table.add_column(column, overflow="fold")
+    for line in lines:
+        table.add_row(Text(line.name, "bold"), *_cells(line))
+    out.print(table)
+    for line in lines:
+        for text, style in _remarks(line):
+            out.print(Text(f"{line.name}: {printable(text)}", style), soft_wrap=True)
+
+
+def status_document(lines: Sequence[HostLine]) -> dict[str, object]:
+    """Return the lines as what ``--json`` writes (``docs/schema/status.schema.json``)."""
+    return {"version": STATUS_VERSION, "hosts": [_document(line) for line in lines]}
+
+
+def _cells(line: HostLine) -> tuple[Text, ...]:
+    status = line.status
+    if status is None:
+        outcome = _outcome(line.error) if line.error else "unknown"
+        return (Text(outcome, "bold red"), Text(), Text(), Text(), _facts(line))
+    return (_build(status), _running(status), _gpus(line, status), _free(line, status), _facts(line))
+
+
+def _build(status: HostStatus) -> Text:
+    state = status.state
+    if state.generation is None:
+        return Text("none", "dim")
+    built = state.current_build
+    text = Text(f"{built[:_SHORT]}" if built else "gone", "" if built else "bold red")
+    text.append(f" g{state.generation}", "dim")
+    if state.hold:
+        text.append(" held", "yellow")
+    if state.staged:
+        text.append(f" staged {state.staged.build[:_SHORT]}", "cyan")
+    return text
+
+
+def _running(status: HostStatus) -> Text:
+    if not status.users:
+        return Text("nothing", "dim")
+    current = status.state.current_build
+    told = Text()
+    for build, users in status.users.items():
+        style = "" if build == current else "bold yellow"
+        told.append(f"{', ' if told.plain else ''}{build[:_SHORT]} x{len(users)}", style)
+    return told
+
+
+def _gpus(line: HostLine, status: HostStatus) -> Text:
+    uses = gpu_uses(status, line.spec.gpus.reserved if line.spec.gpus else ())
+    if uses.unknown is not None:
+        absent = status.driver.pci.then(lambda devices: not devices, otherwise=False)
+        return Text("none", "dim") if absent else Text("unknown", "magenta")
+    counts = Counter(use.use for use in uses.value)
+    return Text(", ".join(f"{counts[use]} {use.value}" for use in Use if counts[use]) or "none")
+
+
+def _free(line: HostLine, status: HostStatus) -> Text:
+    size = f"{status.state.free / 2**30:.0f} GiB"
+    return Text(size, "bold yellow" if status.state.free < line.spec.build.min_free else "")
+
+
+def _facts(line: HostLine) -> Text:
+    age = line.facts_age
+    if age.unknown is not None:
+        return Text("none", "dim")
+    too_old = age.value > line.spec.checks.facts_max_age
+    return Text(f"{age.value.days} d", "bold yellow" if too_old else "")
+
+
+def _remarks(line: HostLine) -> Iterator[tuple[str, str]]:
+    if line.error:
+        yield str(line.error).removeprefix(f"{line.name}: ").replace("\n", "; "), "red"
+    if line.identity:
+        yield line.identity.removeprefix(f"{line.name}: "), "" if line.spec.identity is None else "bold red"
+    if line.spec.host.mode is Mode.OBSERVE:
+        yield 'host.mode is "observe": nothing is written there', "dim"
+    if line.status:
+        yield from _of_status(line, line.status)
+    for waiver in line.expiring:
+        yield f"waiver of {waiver.rule} for {waiver.object} ends {waiver.until}: {waiver.reason}", "yellow"
+
+
+def _of_status(line: HostLine, status: HostStatus) -> Iterator[tuple[str, str]]:
+    hold = status.state.hold
+    if hold:
+        since = dt.datetime.fromtimestamp(hold.since, dt.UTC)
+        yield f"held by {hold.by} since {since:%Y-%m-%d %H:%M} UTC: {hold.why}", "yellow"
+    for build, users in status.outdated_users.items():
+        yield f"build {build[:_SHORT]} is not current, and {_users(users)} run from it", "yellow"
+    uses = gpu_uses(status, line.spec.gpus.reserved if line.spec.gpus else ())
+    if uses.unknown is not None and line.spec.gpus:
+        yield f"GPUs unknown: {uses.unknown}", "magenta"
+    for use in uses.or_else(()):
+        for holder in use.holders:
+            began = f" since {holder.since:%Y-%m-%d %H:%M} UTC" if holder.since else ""
+            pid = f" (pid {holder.pid})" if holder.pid is not None else ""
+            yield f"GPU {use.gpu.index} held by {holder.what}{pid}{began}", "dim"
+        if use.reserved:
+            yield f"GPU {use.gpu.index} reserved: {use.reserved.why}", "dim"
+
+
+def _users(users: Sequence[PathUser]) -> str:
+    return ", ".join(f"{user.name} (pid {user.pid})" for user in users[:4]) + (
+        f" and {len(users) - 4} more" if len(users) > 4 else ""  # noqa: PLR2004  as many as a line holds
+    )
+
+
+def _document(line: HostLine) -> dict[str, object]:
+    status, error = line.status, line.error
+    return {
+        "name": line.name,
+        "seconds": round(line.seconds, 3),
+        "outcome": "ok"
+        if error is None
+        else error.outcome.value
+        if isinstance(error, HostenvError)
+        else "bug",
+        "error": None if error is None else str(error),
+        "identity": line.identity,
+        "build": status.state.current_build if status else None,
+        "generation": status.state.generation if status else None,
+        "staged": status.state.staged.build if status and status.state.staged else None,
+        "hold": {"by": status.state.hold.by, "why": status.state.hold.why}
+        if status and status.state.hold
+        else None,
+        "users": {
+            build: [{"pid": user.pid, "name": user.name, "how": user.how} for user in users]
+            for build, users in (status.users if status else {}).items()
+        },
+        "gpus": _gpu_documents(line, status) if status else None,
+        "free": status.state.free if status else None,
+        "facts_age_days": line.facts_age.then(lambda age: age.days, None),
+        "expiring": [
+            {"rule": each.rule, "object": each.object, "until": each.until.isoformat()}
+            for each in line.expiring
+        ],
+    }
+
+
+def _outcome(error: Exception) -> str:
+    return error.outcome.value if isinstance(error, HostenvError) else "bug"
+
+
+def _gpu_documents(line: HostLine, status: HostStatus) -> list[dict[str, object]] | None:
+    uses = gpu_uses(status, line.spec.gpus.reserved if line.spec.gpus else ())
+    if not uses.is_known:
+        return None
+    return [{"index": use.gpu.index, "uuid": use.gpu.uuid, "use": use.use.value} for use in uses.value]

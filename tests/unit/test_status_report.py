@@ -1,0 +1,108 @@
+"""The page of a host's status, and its JSON."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import pathlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from hostenv.errors import UnreachableError
+from hostenv.facts.fact import Fact
+from hostenv.facts.host_status import HostStatus
+from hostenv.report_status import print_status, status_document
+from hostenv.spec.fleet import load_fleet
+from hostenv.spec.rules import Waiver
+from hostenv.workflows.status import HostLine
+from kit.hostfacts import recorded
+from kit.schema import violations
+
+ROOT = pathlib.Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "docs" / "schema" / "status.schema.json").read_text(encoding="utf-8"))
+OLD, NEW = "a" * 16, "b" * 16
+
+
+def line(**changes: Any) -> HostLine:
+    spec = load_fleet(ROOT / "envspecs").specs["ct200"]
+    answer = recorded("probe-held")
+    state = {
+        "root": "/root/hostenv",
+        "machine": {"arch": "x86_64", "glibc": "2.39", "machine_id": None},
+        "free": 100 << 30,
+        "noexec": False,
+        "writable": True,
+        "builds": [OLD, NEW],
+        "unsound": [],
+        "generation": 7,
+        "receipt": {"build": NEW},
+        "generations": [6, 7],
+        "staged": None,
+        "hold": {"by": "ops@bastion", "why": "a bad\x1b[2J night", "since": 1796139196.0},
+        "link": None,
+        "link_state": None,
+    }
+    told = {
+        "version": 1,
+        "read_at": answer["read_at"],
+        "seconds": 0.1,
+        "users": {OLD: [{"pid": 4711, "name": "sglang::scheduler", "how": "maps /x"}]},
+        "through_link": [],
+        "state": state,
+        **{name: answer[name] for name in ("identity", "driver", "gpus", "processes")},
+    }
+    made = HostLine(
+        name="ct200",
+        spec=spec,
+        seconds=0.3,
+        facts_age=Fact(how="file", known_value=dt.timedelta(days=40)),
+        expiring=(),
+        status=HostStatus.from_answer(told, "ct200"),
+    )
+    return replace(made, **changes)
+
+
+def page(*lines: HostLine) -> str:
+    out = io.StringIO()
+    print_status(lines, Console(file=out, width=140, no_color=True))
+    return out.getvalue()
+
+
+def test_one_line_a_host_and_what_needs_somebody() -> None:
+    text = page(line())
+    row = text.splitlines()[1].split("  ")
+    assert [cell.strip() for cell in row if cell.strip()] == [
+        "ct200",
+        "bbbbbbbb g7 held",
+        "aaaaaaaa x1",
+        "1 held",
+        "100 GiB",
+        "40 d",
+    ]
+    assert "ct200: held by ops@bastion since 2026-12-01" in text
+    assert "\x1b" not in text
+    assert "build aaaaaaaa is not current, and sglang::scheduler (pid 4711) run from it" in text
+    assert "GPU 0 held by python3 (pid 431) since 2026-12-01 15:33 UTC" in text
+
+
+def test_a_host_that_cannot_be_reached() -> None:
+    error = UnreachableError("ct200: no route", hint="look at the cable")
+    text = page(line(status=None, error=error, facts_age=Fact(how="file", unknown="never saved")))
+    assert "unreachable" in text
+    assert "ct200: no route;   → look at the cable" in text
+
+
+def test_waivers_that_end_soon() -> None:
+    waiver = Waiver(rule="K31", object="x.so", reason="unused", until=dt.date(2026, 12, 3))
+    assert "waiver of K31 for x.so ends 2026-12-03: unused" in page(line(expiring=(waiver,)))
+
+
+@pytest.mark.parametrize("changes", [{}, {"status": None, "error": UnreachableError("ct200: no route")}])
+def test_the_document_fits_its_schema(changes: dict[str, Any]) -> None:
+    waiver = Waiver(rule="K31", object="x.so", reason="unused", until=dt.date(2026, 12, 3))
+    document = json.loads(json.dumps(status_document([line(**changes, expiring=(waiver,))])))
+    assert violations(document, SCHEMA) == []
