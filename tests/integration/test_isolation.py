@@ -123,10 +123,10 @@ def pythons_3_11() -> list[str]:
     roots = [pathlib.Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"]
     roots += [pathlib.Path("~/.local/share/uv/python").expanduser()]
     paths = [path for root in roots for path in root.glob("*3.11.*/bin/python3.11")]
-    by_version = {}
+    by_version: dict[str, str] = {}
     for path in (*paths, pathlib.Path("/usr/bin/python3.11"), pathlib.Path("/usr/local/bin/python3.11")):
         if path.exists():
-            asked = [path, "-c", "import sys; print(sys.version.split()[0])"]
+            asked = (str(path), "-c", "import sys; print(sys.version.split()[0])")
             answer = subprocess.run(asked, capture_output=True, text=True, check=False)
             by_version.setdefault(answer.stdout.strip(), str(path))
     by_version.pop("", None)

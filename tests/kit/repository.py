@@ -123,10 +123,15 @@ class Repository:
         assert ran.failure is None, ran.message
         return ran
 
+    @staticmethod
+    def command(session: str, *words: str) -> list[str]:
+        """Return the command line of ``nox -s SESSION -- local WORDS``."""
+        return [sys.executable, "-m", "nox", "-s", session, "--", "local", *words]
+
     def nox(self, session: str, *words: str, **variables: str) -> subprocess.Popen[str]:
-        """Start the real ``nox -s SESSION -- local WORDS`` in a session of its own."""
+        """Start the real nox in a session of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "nox", "-s", session, "--", "local", *words],
+            self.command(session, *words),
             cwd=self.path,
             env={**self.environment, **variables},
             stdin=subprocess.DEVNULL,

@@ -22,6 +22,9 @@ UNPACKED = 2.6
 """Bytes of a build for a byte of its wheels: 9.95 GB from 4.05 GB, sglang 0.5.23, measured 2026-12."""
 
 
+_GB = 10**9
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostPython:
     """A CPython on the host: where it is, its version (``3.12.1``)."""
@@ -65,8 +68,8 @@ class Make:
         needed = int(wheels + 2 * UNPACKED * wheels) + self.settings.min_free
         if state.free < needed:
             raise RefusedError(
-                f"{state.root}: {needed / 1e9:.1f} GB needed (wheels, uv's cache, the build and "
-                f"build.min-free), {state.free / 1e9:.1f} GB free",
+                f"{state.root}: {_size(needed)} needed (wheels, uv's cache, the build and "
+                f"build.min-free), {_size(state.free)} free",
                 hint="free some space, or lower build.min-free in the spec",
             )
 
@@ -144,15 +147,23 @@ class Make:
         return facts
 
 
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= _GB else f"{count / 1e6:.1f} MB"
+
+
 def _applied(results: Sequence[SeriesResult]) -> dict[str, str | None]:
     """Return what the series make of files: path → sha256, ``None`` for a removed one."""
     files: dict[str, str | None] = {file.path: file.sha256 for each in results for file in each.files}
     return files | {path: None for each in results for path in each.removed}
 
 
-def pythons_of(agent: Agent, minor: str | None = None) -> tuple[HostPython, ...]:
-    """Return the host's CPython interpreters of a minor version, or all of them, newest first."""
-    found = agent.call("interpreters.find", version=minor)
+def pythons_of(agent: Agent, minor: str | None = None, *, root: str | None = None) -> tuple[HostPython, ...]:
+    """Return the host's CPython interpreters of a minor version, or all of them, newest first.
+
+    With ``root``, those too that came by hash and lie below it.
+    """
+    places = [f"{root}/pythons/*/python/bin"] if root else []
+    found = agent.call("interpreters.find", version=minor, places=places)
     return tuple(HostPython(path=each["path"], version=each["version"]) for each in found)
 
 
