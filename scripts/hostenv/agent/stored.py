@@ -72,7 +72,7 @@ def _given(layout: Layout, folder: str, wanted: Sequence[Wheel], *, remember: bo
     memory = os.path.join(layout.wheelhouse, name)
     found = {wheel.sha256: _candidates(folder, wheel) for wheel in wanted}
     known = _digests([each for group in found.values() for each in group], memory, remember=remember)
-    right = {}
+    right: Dict[str, str] = {}
     for sha256, group in found.items():
         for candidate in group:
             if known.get(candidate.key) == bytes.fromhex(sha256):

@@ -10,13 +10,13 @@ from hostenv.spec.environment import Activate as ActivateMode
 from hostenv.spec.series import check_versions, load_selected
 from hostenv.steps.activate import Activate, Stage
 from hostenv.steps.build import BuildInputs
-from hostenv.steps.make import Make, choose_python
+from hostenv.steps.make import Make
 from hostenv.steps.series import compute
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.judging import judged
 from hostenv.workflows.locking import platform_of
-from hostenv.workflows.supply import Supply, uv_on
+from hostenv.workflows.supply import Supply, supply_for
 from hostenv.workflows.switch import notes_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from hostenv.checks.judge import Verdict
     from hostenv.machine.fleet import Turn
     from hostenv.spec.spec import Spec
-    from hostenv.steps.make import HostPython
     from hostenv.steps.series import SeriesResult
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.locking import Locked
@@ -59,13 +58,13 @@ class _Run:
         inputs = BuildInputs(lock=locked.lock, series=series, bytecode=host.spec.build.bytecode)
         self._make = Make(inputs=inputs, settings=host.spec.build)
         self._id = inputs.id
+        self._supplied: tuple[str, ...] = ()
 
     def carry_out(self) -> HostResult:
         """Plan, show, change; one after another."""
-        supply = python = None
+        supply = None
         if self._id not in self._host.state.builds:
-            python = choose_python(self._host.agent, self._locked.lock.platform.python, self._spec.name)
-            supply = Supply(self._host, self._locked.lock, remember=not self._session.request.dry_run)
+            supply = supply_for(self._session, self._host, self._locked.lock)
         last = self._finish({})
         lines = (
             *self._locked.plan(),
@@ -79,20 +78,22 @@ class _Run:
         if self._session.request.dry_run:
             return self._result("dry run: nothing was changed", notes=self._held())
         self._locked.write()
-        if not supply or not python:
+        if not supply:
             return self._finished(self._kept(), "checked and current")
-        return self._finished(self._built(supply, python), "built, checked and current")
+        return self._finished(self._built(supply), "built, checked and current")
 
-    def _built(self, supply: Supply, python: HostPython) -> Mapping[str, Any]:
+    def _built(self, supply: Supply) -> Mapping[str, Any]:
         """Bring what is missing, compute the series on the locked wheels, make the build."""
         listener, name = self._session.listener, self._spec.name
-        wheels = supply.bring(listener)
+        tools = supply.tools()
+        wheels = supply.wheels()
+        self._supplied = tuple(supply.notes)
         results = self._series_results(supply)
         return self._make.apply(
             self._host.agent,
             self._host.state,
-            uv=uv_on(self._host),
-            python=python,
+            uv=tools.uv,
+            python=tools.python,
             wheels=wheels,
             results=results,
             patches=self._patches,
@@ -202,6 +203,6 @@ class _Run:
             interpreter=interpreter.get("version"),
             verdict=verdict,
             error=error,
-            notes=notes,
+            notes=(*self._supplied, *notes),
             next=next_,
         )

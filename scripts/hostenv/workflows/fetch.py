@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing
 from hostenv.workflows.locking import platform_of
-from hostenv.workflows.supply import Supply
+from hostenv.workflows.supply import supply_for
 
 if TYPE_CHECKING:
     from hostenv.machine.fleet import Turn
@@ -20,7 +20,7 @@ def fetch(session: Session, spec: Spec, turn: Turn) -> HostResult:
     with open_for_writing(session.fleet, spec, turn) as host:
         platform = platform_of(spec, host.state, host.agent)
         locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
-        supply = Supply(host, locked.lock, remember=not session.request.dry_run)
+        supply = supply_for(session, host, locked.lock, tools=False)
         count = f"{len(locked.lock.entries)} wheels"
         lines = (*locked.plan(), *supply.plan())
         if not lines:
@@ -29,5 +29,10 @@ def fetch(session: Session, spec: Spec, turn: Turn) -> HostResult:
         if session.request.dry_run:
             return HostResult(host=spec.name, headline="dry run: nothing was changed")
         locked.write()
-        supply.bring(session.listener)
-    return HostResult(host=spec.name, headline=f"the wheelhouse holds all {count}", changed=True)
+        supply.wheels()
+    return HostResult(
+        host=spec.name,
+        headline=f"the wheelhouse holds all {count}",
+        changed=True,
+        notes=tuple(supply.notes),
+    )

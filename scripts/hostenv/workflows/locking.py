@@ -132,6 +132,8 @@ def _python_of(spec: Spec, agent: Agent | None) -> str | None:
     if spec.is_local and spec.platform.python.contains(f"{own}.0"):
         return own
     fitting = [each for each in pythons_of(agent) if spec.platform.python.contains(each.version)]
+    if not fitting and spec.supply.python and spec.platform.python.contains(spec.supply.python.version):
+        return ".".join(str(spec.supply.python.version).split(".")[:2])
     if not fitting:
         there = ", ".join(f"{each.version} ({each.path})" for each in pythons_of(agent)) or "none"
         raise HostError(f"{spec.name}: no CPython fits {spec.platform.python}; found: {there}")

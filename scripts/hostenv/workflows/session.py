@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hostenv.errors import HostenvError
 from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.steps.depot import Depot
 from hostenv.workflows.events import HostResult
 
 if TYPE_CHECKING:
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """One call of a nox session."""
+    """One call of a nox session. ``depot`` holds what is sent to hosts, fetched once for all of them."""
 
     fleet: Fleet
     request: Request
     locker: Locker
     listener: Listener
+    depot: Depot = field(default_factory=Depot)
 
     def run(self, work: Callable[[Session, Spec, Turn], HostResult]) -> tuple[HostResult, ...]:
         """Run ``work`` on every host that the request names, side by side; return a result a host.

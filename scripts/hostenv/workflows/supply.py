@@ -1,12 +1,21 @@
-"""How the wheels of a lock reach a host's wheelhouse."""
+"""What a build needs on its host: wheels by hash, an interpreter, uv; and the way that each takes there."""
 
 from __future__ import annotations
 
 import pathlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
 
+from hostenv.errors import HostError, SupplyError
 from hostenv.machine import uv
-from hostenv.steps import fetch
+from hostenv.spec.environment import Fetching
+from hostenv.steps import fetch, supply_host, supply_uv
+from hostenv.steps.make import HostPython, pythons_of
+from hostenv.steps.supply_controller import ControllerSend, wheel_here
+from hostenv.steps.supply_host import HostFetch
+from hostenv.steps.supply_python import BringPython, choose
+from hostenv.steps.supply_survey import Held, survey
+from hostenv.workflows.host import who
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,37 +23,231 @@ if TYPE_CHECKING:
     from hostenv.spec.lock import Lock, LockEntry
     from hostenv.workflows.events import Listener
     from hostenv.workflows.host import OpenHost
+    from hostenv.workflows.session import Session
 
 
-class Supply:
-    """The wheels that one host lacks, on this machine. ``remember``: see :func:`hostenv.steps.fetch.plan`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tools:
+    """What makes a build on the host: uv's path there, and the interpreter."""
 
-    def __init__(self, host: OpenHost, lock: Lock, *, remember: bool = True) -> None:
-        self._host = host
-        self._lock = lock
-        self._wheelhouse = pathlib.Path(host.state.root, "wheelhouse")
-        self._plan = fetch.plan(lock, self._wheelhouse, remember=remember)
+    uv: str
+    python: HostPython
+
+
+class Supply(Protocol):
+    """The supply of one host with one lock. Nothing is written before :meth:`wheels` or :meth:`tools`."""
+
+    notes: list[str]
+    """What an operator must know of what came otherwise than planned."""
 
     def plan(self) -> tuple[str, ...]:
-        """Say what will be brought."""
-        return self._plan.lines()
+        """Say what will be brought, and which way."""
 
-    def bring(self, listener: Listener) -> Mapping[str, str]:
-        """Bring what is missing; return where each wheel lies on the host, by sha256."""
-        name = self._host.spec.name
-        if self._plan.missing:
-            listener.phase(name, "fetch", self._plan.size)
-            fetch.apply(self._plan, on_progress=lambda progress: listener.advance(name, progress.bytes_done))
-        paths = fetch.paths(self._lock, self._wheelhouse)
-        return {entry.sha256: str(path) for entry, path in zip(self._lock.entries, paths, strict=True)}
+    def tools(self) -> Tools:
+        """Bring interpreter and uv; before anything else is moved."""
+
+    def wheels(self) -> Mapping[str, str]:
+        """Bring the missing wheels; return where each lies on the host, by sha256."""
 
     def local_wheel(self, entry: LockEntry) -> pathlib.Path:
         """Return a wheel's path on this machine: a series is computed on the controller."""
-        one = fetch.paths(self._lock, self._wheelhouse)[self._lock.entries.index(entry)]
-        return pathlib.Path(one)
 
 
-def uv_on(host: OpenHost) -> str:
-    """Return the uv that makes builds on a host: on this machine the environment's own."""
-    del host
-    return str(uv.binary())
+def supply_for(session: Session, host: OpenHost, lock: Lock, *, tools: bool = True) -> Supply:
+    """Return how a host is supplied. ``tools``: for a build, not only to fill the wheelhouse.
+
+    The host is asked what it holds; an index may be asked where the rest lies.
+    """
+    made = LocalSupply if host.spec.is_local else RemoteSupply
+    return made(session, host, lock, tools=tools)
+
+
+class _OneHost:
+    """Tells a session's listener of one host."""
+
+    def __init__(self, listener: Listener, name: str) -> None:
+        self._listener = listener
+        self._name = name
+
+    def phase(self, name: str, total: int | None = None) -> None:
+        """Tell what begins."""
+        self._listener.phase(self._name, name, total)
+
+    def advance(self, done: int) -> None:
+        """Tell the bytes of it that are complete."""
+        self._listener.advance(self._name, done)
+
+
+class _Common:
+    """What both kinds know: what is held, and which interpreter the build gets."""
+
+    def __init__(self, session: Session, host: OpenHost, lock: Lock, *, tools: bool) -> None:
+        self.notes: list[str] = []
+        self._host = host
+        self._root = host.state.root
+        self._lock = lock
+        self._depot = session.depot
+        self._who = who(session.request.session)
+        self._taken = False
+        self._remember = not session.request.dry_run
+        self._progress = _OneHost(session.listener, host.spec.name)
+        self._python = choose(host.spec, host.agent, self._root, lock.platform.python) if tools else None
+
+    def _survey(self) -> Held:
+        given = self._host.spec.supply.wheelhouse
+        return survey(self._host.agent, self._root, self._lock, given=given, remember=self._remember)
+
+    def _python_plan(self) -> tuple[str, ...]:
+        return self._python.plan() if isinstance(self._python, BringPython) else ()
+
+    def _take(self) -> None:
+        """Hold the host's lock from the first write to the end of the session there."""
+        if not self._taken:
+            self._host.agent.call("writer.take", root=self._root, who=dict(self._who))
+            self._taken = True
+
+    def _bring_python(self) -> HostPython:
+        if isinstance(self._python, BringPython):
+            self._take()
+            self._progress.phase("python")
+            self._python = self._python.apply(
+                self._host.reach, self._depot, self._who, on_progress=lambda _: None
+            )
+        if self._python is None:
+            raise TypeError("tools were asked of a supply that was made without")
+        return self._python
+
+
+class LocalSupply(_Common):
+    """This machine: wheels are fetched straight into its root, uv is that of hostenv's environment."""
+
+    def __init__(self, session: Session, host: OpenHost, lock: Lock, *, tools: bool) -> None:
+        super().__init__(session, host, lock, tools=tools)
+        self._wheelhouse = pathlib.Path(self._root, "wheelhouse")
+        self._given = self._survey().paths if host.spec.supply.wheelhouse else {}
+        wanted = tuple(entry for entry in lock.entries if entry.sha256 not in self._given)
+        self._plan = fetch.plan(replace(lock, entries=wanted), self._wheelhouse, remember=self._remember)
+
+    def plan(self) -> tuple[str, ...]:
+        """Say what will be brought."""
+        return (*self._python_plan(), *self._plan.lines())
+
+    def tools(self) -> Tools:
+        """Unpack the interpreter where the spec brings one."""
+        return Tools(uv=str(uv.binary()), python=self._bring_python())
+
+    def wheels(self) -> Mapping[str, str]:
+        """Fetch what is missing."""
+        if self._plan.missing:
+            self._progress.phase("fetch", self._plan.size)
+            fetch.apply(self._plan, on_progress=lambda progress: self._progress.advance(progress.bytes_done))
+        return {entry.sha256: str(self.local_wheel(entry)) for entry in self._lock.entries}
+
+    def local_wheel(self, entry: LockEntry) -> pathlib.Path:
+        """Return where it lies: this machine is the host."""
+        if entry.sha256 in self._given:
+            return pathlib.Path(self._given[entry.sha256])
+        (path,) = fetch.paths(replace(self._lock, entries=(entry,)), self._wheelhouse)
+        return path
+
+
+class RemoteSupply(_Common):
+    """A host behind SSH."""
+
+    def __init__(self, session: Session, host: OpenHost, lock: Lock, *, tools: bool) -> None:
+        super().__init__(session, host, lock, tools=tools)
+        self._tools = tools
+        self._held = self._survey()
+        self._way = self._choose_way() if self._held.missing else None
+
+    def plan(self) -> tuple[str, ...]:
+        """Say what will be brought, and which way."""
+        return (
+            *self._python_plan(),
+            *(self._uv_plan() if self._tools else ()),
+            *(self._way.plan() if self._way else ()),
+        )
+
+    def tools(self) -> Tools:
+        """Bring the interpreter, then uv, each by hash and only where the host has none."""
+        self._take()
+        python = self._bring_python()
+        self._progress.phase("uv")
+        binary = supply_uv.binary_for(self._host.state.arch, self._depot)
+        path = supply_uv.bring(self._host.reach, self._root, binary, on_progress=self._progress.advance)
+        return Tools(uv=path, python=python)
+
+    def wheels(self) -> Mapping[str, str]:
+        """Bring the missing wheels the planned way; from the controller where the host fails by itself."""
+        if isinstance(self._way, HostFetch):
+            self._take()
+            self._fetch_there(self._way)
+        elif self._way:
+            self._take()
+            self._way.apply(self._host.reach, self._progress)
+        self._way = None
+        placed = {
+            entry.sha256: f"{self._root}/wheelhouse/{entry.sha256}/{entry.filename}"
+            for entry in self._held.missing
+        }
+        return {**self._held.paths, **placed}
+
+    def local_wheel(self, entry: LockEntry) -> pathlib.Path:
+        """Return a wheel's path here; received from the host where it fetched by itself."""
+        path = self._held.paths.get(entry.sha256, f"{self._root}/wheelhouse/{entry.sha256}/{entry.filename}")
+        return wheel_here(self._host.reach, self._depot, entry, path)
+
+    def _choose_way(self) -> HostFetch | ControllerSend:
+        supply = self._host.spec.supply
+        if supply.offline or supply.fetch is Fetching.CONTROLLER:
+            return self._by_controller(None)
+        try:
+            sources, logins = supply_host.located(self._lock, self._held)
+        except SupplyError:
+            if supply.fetch is Fetching.HOST:
+                raise
+            return self._by_controller(None)  # it may have them all; else it says what is wrong
+        python = self._python_for_fetch()
+        why = supply_host.hindrance(self._host.agent, sources) if python else "it has no Python 3.11"
+        if why and supply.fetch is Fetching.HOST:
+            raise SupplyError(
+                f'{self._host.spec.name}: supply.fetch is "host", but {why}',
+                hint='set it to "controller" or "auto", or offline = true',
+            )
+        if why or not python:
+            return self._by_controller(f"the host cannot ({why})")
+        return HostFetch(
+            root=self._root, python=python, sources=sources, logins=logins, wrong=self._held.wrong
+        )
+
+    def _by_controller(self, why: str | None) -> ControllerSend:
+        return ControllerSend(root=self._root, lock=self._lock, held=self._held, depot=self._depot, why=why)
+
+    def _python_for_fetch(self) -> HostPython | None:
+        if isinstance(self._python, HostPython) and supply_host.is_new_enough(self._python):
+            return self._python
+        found = pythons_of(self._host.agent, root=self._root)
+        return next((each for each in found if supply_host.is_new_enough(each)), None)
+
+    def _fetch_there(self, way: HostFetch) -> None:
+        self._progress.phase("fetch on the host", way.size)
+        try:
+            way.apply(self._host.agent, self._who, on_progress=self._progress.advance)
+        except HostError as error:
+            if self._host.spec.supply.fetch is Fetching.HOST:
+                raise
+            self.notes.append(f"the host could not fetch by itself ({error.message}): the controller did")
+            before = self._held
+            self._held = self._survey()
+            self._by_controller(None).apply(self._host.reach, self._progress)
+            self._held = replace(self._held, paths={**before.paths, **self._held.paths})
+
+    def _uv_plan(self) -> tuple[str, ...]:
+        arch = self._host.state.arch
+        version = supply_uv.own_version()
+        if not supply_uv.is_own_arch(arch):
+            return (f"uv       {version} for {arch}, out of its wheel, to {self._root}/tools",)
+        binary = supply_uv.own_binary()
+        if supply_uv.is_there(self._host.agent, self._root, binary):
+            return ()
+        return (f"uv       {version}, {binary.size / 1e6:.1f} MB, to {binary.place(self._root)}",)

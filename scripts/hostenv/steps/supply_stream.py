@@ -1,0 +1,55 @@
+"""Sending what a host lacks from the controller's wheelhouse, as one checked stream."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from hostenv.machine.bulk import File
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Sequence
+
+    from hostenv.agent.wheelhouse import Wheel
+    from hostenv.machine.reach import Reach
+
+
+class Total:
+    """Adds up bytes that several threads report, and tells the sum."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._done = 0
+        self._adding = threading.Lock()
+
+    def add(self, count: int) -> None:
+        """Add to the sum."""
+        with self._adding:
+            self._done += count
+            done = self._done
+        self._tell(done)
+
+
+def send(
+    reach: Reach,
+    root: str,
+    source: pathlib.Path,
+    files: Sequence[Wheel],
+    *,
+    on_progress: Callable[[int], None],
+) -> None:
+    """Put files of the wheelhouse ``source`` into that of the host, each under its hash.
+
+    The agent holds the host's lock. Small files come first: what a cut connection has brought by then stays,
+    and the next run sends the rest. Raises :class:`~hostenv.errors.HostError` for other bytes than the names
+    say, :class:`~hostenv.errors.UnreachableError` where the connection ends.
+    """
+    if not files:
+        return
+    ordered = sorted(files, key=lambda file: file.size)
+    wanted = [
+        File(path=f"{file.sha256}/{file.filename}", size=file.size, sha256=file.sha256) for file in ordered
+    ]
+    reach.send_files(source, f"{root}/wheelhouse", wanted, on_progress=Total(on_progress).add)
+    reach.agent.call("wheelhouse.adopt", root=root, wheels=[tuple(file) for file in files])
