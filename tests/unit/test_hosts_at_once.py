@@ -1,0 +1,109 @@
+"""Many hosts at once: bounded, each for itself, given up after a time-out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostenv.errors import HostError, UnreachableError
+from hostenv.machine.fleet import raise_bugs, run_on_hosts
+
+if TYPE_CHECKING:
+    from hostenv.machine.fleet import Result, Turn
+
+
+def test_each_host_has_its_result_in_the_order_given() -> None:
+    def work(host: int, turn: Turn) -> str:
+        time.sleep(0.01 * (3 - host))
+        return f"{turn.name} {host}"
+
+    ended: list[str] = []
+    results = run_on_hosts(
+        {"a": 1, "b": 2, "c": 3}, work, jobs=3, on_result=lambda result: ended.append(result.name)
+    )
+    assert [(result.name, result.value) for result in results.values()] == [
+        ("a", "a 1"),
+        ("b", "b 2"),
+        ("c", "c 3"),
+    ]
+    assert sorted(ended) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 0])
+def test_no_more_than_jobs_run_at_once(jobs: int) -> None:
+    running, most, lock = 0, 0, threading.Lock()
+
+    def work(host: int, turn: Turn) -> None:
+        del host, turn
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+
+    run_on_hosts({str(index): index for index in range(9)}, work, jobs=jobs)
+    assert most == max(1, jobs)
+
+
+def test_a_failure_and_a_bug_stop_nobody_else() -> None:
+    def work(host: str, turn: Turn) -> str:
+        del turn
+        if host == "fails":
+            raise HostError("no room")
+        if host == "bug":
+            raise KeyError("x")
+        return "done"
+
+    results = run_on_hosts({name: name for name in ("fails", "bug", "works")}, work, jobs=1)
+    assert isinstance(results["fails"].error, HostError)
+    assert results["works"].value == "done"
+    assert results["works"].error is None
+    with pytest.raises(KeyError) as bug:
+        raise_bugs(results)
+    assert bug.value.__notes__ == ["while working on bug"]
+    raise_bugs({"fails": results["fails"], "works": results["works"]})
+
+
+def test_a_host_that_hangs_is_given_up_and_the_next_one_starts() -> None:
+    ended = threading.Event()
+
+    def work(host: str, turn: Turn) -> str:
+        if host == "hangs":
+            turn.ends_with(ended.set)
+            ended.wait()
+            raise UnreachableError("closed")
+        return "done"
+
+    begun = time.monotonic()
+    told: list[Result[str]] = []
+    results = run_on_hosts(
+        {"hangs": "hangs", "next": "next"}, work, jobs=1, timeout=0.2, on_result=told.append
+    )
+    assert time.monotonic() - begun < 2
+    assert str(results["hangs"].error).startswith("hangs: given up after 0 s")
+    assert results["next"].value == "done"
+    assert ended.wait(2)
+    assert [result.name for result in told] == ["hangs", "next"]
+
+
+def test_an_end_that_is_named_late_is_called_at_once() -> None:
+    named, called = threading.Event(), threading.Event()
+
+    def work(host: str, turn: Turn) -> None:
+        del host
+        turn.given_up.wait(5)
+        turn.ends_with(called.set)
+        named.set()
+
+    run_on_hosts({"a": "a"}, work, jobs=1, timeout=0.05)
+    assert named.wait(2)
+    assert called.is_set()
+
+
+def test_no_hosts_are_no_results() -> None:
+    assert run_on_hosts({}, lambda host, turn: (host, turn), jobs=4) == {}
