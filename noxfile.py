@@ -85,6 +85,12 @@ def rollback(session: nox.Session) -> None:
     _session(session, "rollback")
 
 
+@nox.session(venv_backend="none", default=False)
+def verify_abi(session: nox.Session) -> None:
+    """Judge every binary of each HOST's environment against itself and its host."""
+    _session(session, "verify_abi")
+
+
 def _dependencies(*groups: str) -> list[str]:
     """Return the runtime dependencies (the PEP 723 block above) and the named groups of pyproject.toml."""
     project = nox.project.load_toml(ROOT / "pyproject.toml")

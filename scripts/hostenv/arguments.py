@@ -62,6 +62,13 @@ def _switching(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _judging(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--venv", metavar="PATH", help="this environment on the host, built by anyone")
+    parser.add_argument(
+        "--facts", type=pathlib.Path, metavar="FILE", help="judge against saved facts of another machine"
+    )
+
+
 def _rolling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serial", type=_positive, metavar="N", help="this many hosts at a time")
     parser.add_argument("--max-fail", type=int, default=0, metavar="N", help="go on after N failed hosts (0)")
@@ -90,11 +97,16 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "lock": ("Resolve for each host's platform and write its lock.", (_writing, _locking, _pythons)),
     "fetch": ("Fill the wheelhouse of each host with the wheels of its lock.", (_writing,)),
     "switch": ("Activate the staged build, or another.", (_writing, _choosing, _switching, _rolling)),
+    "verify_abi": ("Judge every binary of each host's environment, statically.", (_judging,)),
     "rollback": (
         "Go back to the previous generation and hold the host there.",
         (_writing, _choosing, _explaining, _switching, _rolling),
     ),
 }
+
+
+_DEFAULT_HOSTS = frozenset({"verify_abi"})
+"""Sessions that, without a HOST, take the default hosts of ``envspecs/fleet.toml``."""
 
 
 def parse(session: str, words: Sequence[str]) -> Request:
@@ -104,7 +116,8 @@ def parse(session: str, words: Sequence[str]) -> Request:
     """
     description, adders = _SESSIONS[session]
     parser = _Parser(prog=f"nox -s {session} --", description=description, allow_abbrev=False)
-    parser.add_argument("hosts", nargs="+", metavar="HOST", help="names in envspecs/, @tag, @all")
+    count = "*" if session in _DEFAULT_HOSTS else "+"
+    parser.add_argument("hosts", nargs=count, metavar="HOST", help="names in envspecs/, @tag, @all")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result as JSON, too")
     parser.add_argument("--jobs", type=_positive, default=8, metavar="N", help="hosts side by side (8)")
     for add in adders:

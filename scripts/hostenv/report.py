@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import IO, TYPE_CHECKING
 
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from hostenv.checks.finding import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from rich.console import RenderableType
 
     from hostenv.checks.judge import Verdict
 
@@ -30,6 +28,8 @@ _STYLES = {
     Severity.NOTE: "dim",
 }
 _ALSO_SHOWN = 4
+_EVIDENCE_SHOWN = 4
+_INDENT = 9
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -60,36 +60,20 @@ def findings_document(verdict: Verdict) -> dict[str, object]:
 
 
 def print_verdict(verdict: Verdict, out: Console) -> None:
-    """Print the findings as a table, worst first, then what can be typed, then one line that counts them.
+    """Print the findings, worst first, then one line that counts them.
 
-    A fix stands on a line of its own, never wrapped: it can be copied.
+    An error, a warning, an unknown: a block, with its evidence and what can be typed, which is never wrapped.
+    A note: what it says, and no more; the JSON has its evidence.
     """
-    if verdict.findings:
-        out.print(findings_table(verdict.findings))
-    fixes = dict.fromkeys(finding.fix for finding in verdict.findings if finding.fix)
-    for fix in fixes:
-        out.print(Text("  → ", "green").append(printable(fix)), soft_wrap=True)
+    for finding in verdict.findings:
+        for indent, line in _lines(finding):
+            out.print(Padding(line, (0, 0, 0, indent), expand=False))
+        if finding.fix and finding.severity is not Severity.NOTE:
+            out.print(Text("         → ", "green").append(printable(finding.fix)), soft_wrap=True)
     for waived in verdict.waived:
         line = f"waived until {waived.until.isoformat()}: {waived.finding.rule} {waived.finding.object}"
         out.print(Text(printable(f"{line} ({waived.reason})"), "dim"), soft_wrap=True)
     out.print(Text(summary_line(verdict), "" if verdict.passed else "bold red"))
-
-
-def findings_table(findings: Sequence[Finding]) -> Table:
-    """Return the findings as a table; long paths are folded, never cut."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=True, header_style="dim")
-    table.add_column("severity", no_wrap=True)
-    table.add_column("rule", overflow="fold", max_width=24)
-    table.add_column("object", overflow="fold", max_width=32)
-    table.add_column("what", overflow="fold", ratio=1)
-    for finding in findings:
-        table.add_row(
-            Text(finding.severity, _STYLES[finding.severity]),
-            Text(finding.rule + (f" {finding.kind}" if finding.kind else "")),
-            Text(printable(finding.object)),
-            _what(finding),
-        )
-    return table
 
 
 def summary_line(verdict: Verdict) -> str:
@@ -116,18 +100,28 @@ def printable(value: str) -> str:
     )
 
 
-def _what(finding: Finding) -> RenderableType:
-    return Group(*_lines(finding))
-
-
-def _lines(finding: Finding) -> Iterator[Text]:
-    yield Text(printable(finding.message))
+def _lines(finding: Finding) -> Iterator[tuple[int, Text]]:
+    """Yield a finding's lines, each with its indentation."""
+    head = Text(f"{finding.severity:<8} ", _STYLES[finding.severity])
+    head.append(printable(finding.object), "bold" if finding.severity is not Severity.NOTE else "")
     if finding.also:
-        shown = ", ".join(printable(name) for name in finding.also[:_ALSO_SHOWN])
-        rest = len(finding.also) - _ALSO_SHOWN
-        yield Text(f"also: {shown}{f' and {rest} more' if rest > 0 else ''}", "dim")
-    for line in finding.evidence:
-        yield Text(f"· {printable(line)}", "dim")
+        head.append(f" and {len(finding.also)} more", "dim")
+    yield 0, head.append(f"  {finding.rule}{f' {finding.kind}' if finding.kind else ''}", "dim")
+    yield _INDENT, Text(printable(finding.message))
+    if finding.severity is Severity.NOTE:
+        return
+    if finding.also:
+        yield _INDENT, Text(_some("also: ", finding.also), "dim")
+    for line in finding.evidence[:_EVIDENCE_SHOWN]:
+        yield _INDENT, Text(f"· {printable(line)}", "dim")
+    if len(finding.evidence) > _EVIDENCE_SHOWN:
+        yield _INDENT, Text(f"· and {len(finding.evidence) - _EVIDENCE_SHOWN} more: --json has all", "dim")
+
+
+def _some(head: str, names: Sequence[str]) -> str:
+    shown = ", ".join(printable(name) for name in names[:_ALSO_SHOWN])
+    rest = len(names) - _ALSO_SHOWN
+    return f"{head}{shown}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def _finding_document(finding: Finding) -> dict[str, object]:

@@ -57,8 +57,8 @@ def test_the_schema_refuses_what_is_not_in_it() -> None:
 
 def test_worst_first_and_a_fix_can_be_copied_from_one_line() -> None:
     lines = printed(VERDICT).splitlines()
-    assert lines[1].startswith("error")
-    assert f"  → {FIX}" in lines
+    assert lines[0].startswith("error")
+    assert f"         → {FIX}" in lines
     assert lines[-1] == "checks failed: 1 error, 1 note, 1 waived"
 
 

@@ -190,6 +190,8 @@ def _unknown_gpu(facts: Facts) -> Iterator[Finding]:
 
 def _driver_too_old(facts: Facts) -> Iterator[Finding]:
     runtime, targets = facts[CudaRuntime], facts[GpuTargets]
+    if runtime.version is None:
+        return
     needed = gpu_tables().minimum_driver.get(runtime.version.major)
     if targets.driver is None or needed is None:
         yield DRIVER_TOO_OLD.finding(

@@ -179,7 +179,10 @@ class GpuTargets:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CudaRuntime:
-    """The CUDA version that the environment's runtime is of, and what shows it (``libcudart.so.13``)."""
+    """The CUDA version that the environment's runtime is of, and what shows it (``libcudart.so.13``).
 
-    version: DottedPair
+    ``version`` is ``None`` where the environment holds no CUDA runtime.
+    """
+
+    version: DottedPair | None
     source: str

@@ -22,10 +22,11 @@ _OF_A_MOMENT_DISK = ("free", "files_free")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedFacts:
-    """Facts from a file, and where they came from."""
+    """Facts from a file, and where they came from. ``document`` is what the file holds, as JSON."""
 
     path: pathlib.Path
     facts: HostFacts
+    document: Mapping[str, Any]
 
     @classmethod
     def load(cls, path: pathlib.Path) -> SavedFacts:
@@ -37,7 +38,7 @@ class SavedFacts:
             raise InputError(f"{path}: {error.strerror}", hint=hint) from error
         except ValueError as error:
             raise InputError(f"{path}: not JSON: {error}", hint="save the facts again") from error
-        return cls(path=path, facts=HostFacts.from_dict(document, name=str(path)))
+        return cls(path=path, facts=HostFacts.from_dict(document, name=str(path)), document=document)
 
     def fresh(self, *, now: dt.datetime, max_age: dt.timedelta) -> Fact[HostFacts]:
         """Return the facts, unknown where they are older than ``max_age`` or from the future."""

@@ -22,6 +22,10 @@ class Request:
     relock: bool = False
     upgrade: tuple[str, ...] | None = None
     """``None``: keep every locked version; an empty name: upgrade all; else the named distributions."""
+    venv: str | None = None
+    """Another environment on the host, built by anyone."""
+    facts: pathlib.Path | None = None
+    """Saved facts to judge against, instead of the host's own."""
     python: str | None = None
     """A minor version to lock for, where the spec allows several."""
     despite_running: bool = False

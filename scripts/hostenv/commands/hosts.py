@@ -1,10 +1,10 @@
-"""The commands: words to a request, a workflow over its hosts, results to the screen and to JSON."""
+"""Sessions that change hosts and say of each what became of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostenv import arguments, report, report_hosts
+from hostenv import report_hosts
 from hostenv.errors import HostenvError
 from hostenv.live import Live
 from hostenv.spec.fleet import load_fleet
@@ -17,14 +17,16 @@ from hostenv.workflows.switch import rollback, switch
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+
+    from rich.console import Console
 
     from hostenv.machine.fleet import Turn
     from hostenv.spec.spec import Spec
     from hostenv.workflows.events import HostResult
     from hostenv.workflows.request import Request
 
-_ON_HOSTS: Mapping[str, Callable[[Session, Spec, Turn], HostResult]] = {
+_WORK: Mapping[str, Callable[[Session, Spec, Turn], HostResult]] = {
     "build_env": build_env,
     "lock": lock,
     "fetch": fetch,
@@ -33,26 +35,17 @@ _ON_HOSTS: Mapping[str, Callable[[Session, Spec, Turn], HostResult]] = {
 }
 
 
-def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None:
-    """Carry out a session; return the line to fail with where some host did not get there.
-
-    Raises :class:`~hostenv.errors.HostenvError` for what stops the session before any host.
-    """
-    out = report.console()
-    try:
-        request = arguments.parse(name, words)
-    except arguments.HelpRequested as text:
-        out.print(str(text), markup=False, soft_wrap=True)
-        return None
+def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+    """Carry out the request's session on its hosts."""
     try:
         results = _carry_out(request, repository)
     except HostenvError as error:
         if request.json:
-            report_hosts.write_results((), name, request.json, error)
+            report_hosts.write_results((), request.session, request.json, error)
         raise
     report_hosts.print_results(results, out)
     if request.json:
-        report_hosts.write_results(results, name, request.json)
+        report_hosts.write_results(results, request.session, request.json)
     return report_hosts.failure_line(results)
 
 
@@ -61,4 +54,4 @@ def _carry_out(request: Request, repository: pathlib.Path) -> tuple[HostResult, 
     with Live() as listener:
         locker = Locker(fleet, upgrade=request.upgrade, relock=request.relock)
         session = Session(fleet=fleet, request=request, locker=locker, listener=listener)
-        return session.run(_ON_HOSTS[request.session])
+        return session.run(_WORK[request.session])

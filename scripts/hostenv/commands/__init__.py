@@ -1,0 +1,42 @@
+"""The commands: words become a request, a workflow carries it out, its results are shown.
+
+Each module here has ``run(request, repository, out)``: it shows what was done on ``out`` and returns the line
+to fail with where something was not.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from hostenv import arguments, report
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Mapping, Sequence
+
+_MODULES: Mapping[str, str] = {
+    "build_env": "hosts",
+    "fetch": "hosts",
+    "lock": "hosts",
+    "rollback": "hosts",
+    "switch": "hosts",
+    "verify_abi": "verify_abi",
+}
+"""Session → module, imported when it is asked for: a run that has nothing to do stays quick."""
+
+
+def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None:
+    """Carry out a session; return the line to fail with where some host did not get there.
+
+    Raises :class:`~hostenv.errors.HostenvError` for what stops the session before any host.
+    """
+    out = report.console()
+    try:
+        request = arguments.parse(name, words)
+    except arguments.HelpRequested as text:
+        out.print(str(text), markup=False, soft_wrap=True)
+        return None
+    module = importlib.import_module(f"hostenv.commands.{_MODULES[name]}")
+    failure: str | None = module.run(request, repository, out)
+    return failure

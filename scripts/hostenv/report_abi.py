@@ -1,0 +1,114 @@
+"""What ``verify_abi`` found: a table for people, every shared object as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from hostenv.errors import HostenvError, Outcome
+from hostenv.report import findings_document, print_verdict
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from hostenv.workflows.verify_abi import HostVerdict, Judged
+
+VERSION = 1
+"""Version of the document that ``docs/schema/verify_abi.schema.json`` describes."""
+
+
+def print_verdicts(verdicts: Sequence[HostVerdict], out: Console) -> None:
+    """Print one block an environment: what was judged against what, and the findings."""
+    for verdict in verdicts:
+        judged = verdict.judged
+        if judged is None:
+            out.print(
+                Text(f"✗ {verdict.host}", "bold red").append(f"  {verdict.error}", "default"), soft_wrap=True
+            )
+            continue
+        mark, style = ("✓", "bold green") if judged.verdict.passed else ("✗", "bold red")
+        out.print(Text(f"{mark} {judged.host}", style).append(f"  {judged.venv}", "default"), soft_wrap=True)
+        out.print(Text(f"  {_counts(judged)}", "dim"), soft_wrap=True)
+        out.print(Text(f"  {_against(judged)}", "dim"), soft_wrap=True)
+        print_verdict(judged.verdict, out)
+
+
+def _counts(judged: Judged) -> str:
+    alone = sum(entry["loads_alone"] is True for entry in judged.objects)
+    after = sum(entry["loads_after_preload"] is True for entry in judged.objects)
+    looked = "nothing changed since the last look" if judged.cached else f"read in {judged.seconds:.2f} s"
+    return f"{len(judged.objects)} shared objects: {alone} load alone, {after} after the preload; {looked}"
+
+
+def _against(judged: Judged) -> str:
+    targets = judged.targets
+    gpus = (
+        ", ".join(f"{gpu.name} ({gpu.compute_capability or 'unknown'})" for gpu in targets.gpus)
+        or "no GPU known"
+    )
+    return f"judged for: {gpus}; driver {targets.driver or 'unknown'}, CUDA {targets.cuda or 'unknown'}"
+
+
+def write_verdicts(verdicts: Sequence[HostVerdict], path: pathlib.Path) -> None:
+    """Write the verdicts as JSON; ``objects`` has one entry a shared object of every environment."""
+    document = {
+        "version": VERSION,
+        "session": "verify_abi",
+        "outcome": _outcome(verdicts),
+        "hosts": [_document(verdict) for verdict in verdicts],
+        "objects": [
+            {"host": verdict.host, **entry}
+            for verdict in verdicts
+            if verdict.judged
+            for entry in verdict.judged.objects
+        ],
+    }
+    try:
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise HostenvError(f"--json {path}: cannot be written: {error.strerror}") from error
+
+
+def failure_line(verdicts: Sequence[HostVerdict]) -> str | None:
+    """Return the line that ends a session in which some environment did not pass; ``None`` where all did."""
+    failed = [
+        f"{verdict.host} ({_host_outcome(verdict)})"
+        for verdict in verdicts
+        if _host_outcome(verdict) != "done"
+    ]
+    return f"{len(failed)} of {len(verdicts)} hosts: {', '.join(failed)}" if failed else None
+
+
+def _outcome(verdicts: Sequence[HostVerdict]) -> str:
+    outcomes = {_host_outcome(verdict) for verdict in verdicts}
+    return outcomes.pop() if len(outcomes) == 1 else Outcome.PARTIAL.value
+
+
+def _host_outcome(verdict: HostVerdict) -> str:
+    if isinstance(verdict.error, HostenvError):
+        return verdict.error.outcome.value
+    return "done" if verdict.judged and verdict.judged.verdict.passed else Outcome.CHECKS.value
+
+
+def _document(verdict: HostVerdict) -> dict[str, object]:
+    judged = verdict.judged
+    return {
+        "host": verdict.host,
+        "outcome": _host_outcome(verdict),
+        "error": str(verdict.error) if verdict.error else None,
+        "venv": judged.venv if judged else None,
+        "gpus": [
+            {
+                "gpu": gpu.name,
+                "compute_capability": str(gpu.compute_capability) if gpu.compute_capability else None,
+            }
+            for gpu in (judged.targets.gpus if judged else ())
+        ],
+        "driver": judged.targets.driver if judged else None,
+        "checks": findings_document(judged.verdict) if judged else None,
+    }

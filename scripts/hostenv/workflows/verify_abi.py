@@ -1,0 +1,210 @@
+"""Judging an environment's binaries: whether they load, and whether their GPU code runs on that host."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+import pathlib
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import InvalidVersion, Version
+
+from hostenv.checks import gpu_rules, objects
+from hostenv.checks.gpu_code import gpu_entry
+from hostenv.checks.judge import Facts, judge
+from hostenv.errors import InputError, RefusedError
+from hostenv.facts.gpu_code import CudaRuntime, DottedPair, GpuCodeFacts
+from hostenv.facts.host import HostFacts
+from hostenv.facts.host_saved import SavedFacts
+from hostenv.facts.host_targets import gpu_targets
+from hostenv.facts.objects import LoadFacts, described
+from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.machine.reach import Reach
+from hostenv.spec.host import Mode
+from hostenv.workflows.host import read_state
+from hostenv.workflows.probe import ProbeOptions, questions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hostenv.checks.judge import Verdict
+    from hostenv.facts.gpu_code import GpuTargets
+    from hostenv.machine.fleet import Turn
+    from hostenv.spec.fleet import Fleet
+    from hostenv.spec.spec import Spec
+    from hostenv.workflows.events import Listener
+    from hostenv.workflows.request import Request
+
+RULES = (*objects.RULES, *gpu_rules.RULES)
+
+_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
+_OF_THE_LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """What was found of one environment; ``objects`` as the JSON has them.
+
+    ``seconds`` is the agent's own time; ``cached``: nothing had changed, so nothing was looked at again.
+    """
+
+    host: str
+    venv: str
+    verdict: Verdict
+    objects: tuple[Mapping[str, object], ...]
+    targets: GpuTargets
+    seconds: float
+    cached: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostVerdict:
+    """One host's result: what was judged, or the error that kept it from being."""
+
+    host: str
+    seconds: float
+    judged: Judged | None = None
+    error: Exception | None = None
+
+
+def verify_abi(fleet: Fleet, request: Request, listener: Listener) -> tuple[HostVerdict, ...]:
+    """Judge the current build of every host, or ``request.venv``, statically: nothing of it is run.
+
+    Without hosts the fleet's defaults are judged. Raises :class:`InputError` where there is nothing to judge.
+    """
+    words = request.hosts or fleet.default_hosts
+    specs = {spec.name: spec for spec in fleet.select(words)}
+    if not specs:
+        raise InputError("there is no host to judge", hint="name one, or set default-hosts in fleet.toml")
+
+    def on_one(spec: Spec, turn: Turn) -> Judged:
+        try:
+            return _judge_host(fleet, spec, turn, request, listener)
+        finally:
+            listener.finished(spec.name)
+
+    results = run_on_hosts(specs, on_one, jobs=request.jobs)
+    raise_bugs(results)
+    return tuple(
+        HostVerdict(
+            host=name,
+            seconds=result.seconds,
+            judged=result.value,
+            error=result.error if isinstance(result.error, Exception) else None,
+        )
+        for name, result in results.items()
+    )
+
+
+def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener: Listener) -> Judged:
+    saved = SavedFacts.load(request.facts) if request.facts else None
+    reach = Reach(spec, specs=fleet.specs.values())
+    turn.ends_with(reach.close)
+    with reach:
+        venv, cache = _place(reach, spec, request)
+        listener.phase(spec.name, "facts")
+        asked = questions(spec, ProbeOptions(exports=False, search_seconds=0.0))
+        host = (
+            saved.facts
+            if saved
+            else HostFacts.from_dict(reach.agent.call("probe.host", **asked), name=spec.name)
+        )
+        listener.phase(spec.name, "objects")
+        answer = reach.agent.call(
+            "abi.objects",
+            venv=venv,
+            environment=_loader_settings(spec, venv),
+            cache=cache,
+            host=_saved_libraries(saved),
+        )
+    return _judged(spec, venv, host, answer)
+
+
+def _judged(spec: Spec, venv: str, host: HostFacts, answer: Mapping[str, Any]) -> Judged:
+    loads = LoadFacts.from_dict(answer, name=f"{spec.name}: shared objects")
+    code = GpuCodeFacts.from_dict(answer["gpu_code"])
+    targets = gpu_targets(host)
+    known = Facts(loads, code, targets, _runtime(loads))
+    verdict = judge(known, RULES, spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
+    entries = []
+    for item in loads.objects:
+        entry = described(item)
+        if item.path in code.objects:
+            entry |= gpu_entry(item.path, code.objects[item.path], targets)
+        entries.append(entry)
+    return Judged(
+        host=spec.name,
+        venv=venv,
+        verdict=verdict,
+        objects=tuple(entries),
+        targets=targets,
+        seconds=answer["seconds"],
+        cached=answer["cached"],
+    )
+
+
+def _place(reach: Reach, spec: Spec, request: Request) -> tuple[str, str | None]:
+    """Return the environment to judge and where its answer is kept: never in a foreign environment."""
+    if request.venv is None:
+        state = read_state(reach.agent, spec)
+        if state.current_build is None:
+            raise RefusedError(
+                f"{spec.name}: nothing is current under {state.root}",
+                hint=f"nox -s build_env -- {spec.name}, or --venv PATH for an environment made otherwise",
+            )
+        venv = f"{state.root}/builds/{state.current_build}"
+        return venv, f"{venv}/.hostenv/objects" if spec.host.mode is Mode.MANAGE else None
+    if not posixpath.isabs(request.venv) and not spec.is_local:
+        raise InputError(f"--venv {request.venv}: must be absolute on {spec.name}")
+    venv = str(pathlib.Path(request.venv).absolute()) if spec.is_local else request.venv
+    return venv, str(_kept_here(venv)) if spec.is_local else None
+
+
+def _kept_here(venv: str) -> pathlib.Path:
+    """Return where the controller keeps the answer on a foreign environment of its own machine."""
+    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    folder = pathlib.Path(base, "hostenv", "objects")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / hashlib.sha256(os.fsencode(venv)).hexdigest()[:32]
+
+
+def _loader_settings(spec: Spec, venv: str) -> dict[str, str]:
+    """Return what of the service's environment the loader goes by."""
+    variables = spec.service.env if spec.service else {}
+    places = {"{build}": venv, "{root}": str(spec.host.root)}
+    settings = {}
+    for name in _OF_THE_LOADER:
+        if name in variables:
+            value = variables[name]
+            for placeholder, place in places.items():
+                value = value.replace(placeholder, place)
+            settings[name] = value
+    return settings
+
+
+def _saved_libraries(saved: SavedFacts | None) -> dict[str, Any] | None:
+    """Return another machine's libraries as the agent judges against them."""
+    if saved is None:
+        return None
+    glibc = saved.facts.system.glibc
+    if not glibc.is_known:
+        raise InputError(f"{saved.path}: the host's glibc is unknown: {glibc.unknown}")
+    numbers = [int(part) for part in str(glibc.value).split(".")[:2]]
+    return {"libraries": saved.document["libraries"], "glibc": numbers}
+
+
+def _runtime(loads: LoadFacts) -> CudaRuntime:
+    """Return the CUDA version of the environment's runtime, from its wheel or from torch."""
+    for name in _RUNTIMES:
+        if name in loads.installed:
+            try:
+                release = Version(loads.installed[name]).release
+            except InvalidVersion:
+                continue
+            return CudaRuntime(version=DottedPair(*release[:2]), source=f"{name} {loads.installed[name]}")
+    if loads.cuda:
+        return CudaRuntime(version=DottedPair.parse(loads.cuda), source=f"torch for CUDA {loads.cuda}")
+    return CudaRuntime(version=None, source="no CUDA runtime in the environment")
