@@ -61,11 +61,21 @@ class StatCache:
         """Tell whether both know the same."""
         return (self.digests, self.normal, self.pairs) == (other.digests, other.normal, other.pairs)
 
+    def learn(self, other: StatCache) -> None:
+        """Add what another one knows."""
+        self.digests.update(other.digests)
+        self.normal.update(other.normal)
+        self.pairs.update(other.pairs)
+
     @classmethod
     def load(cls, path: Optional[str]) -> StatCache:
         """Read a cache; one that is absent, damaged or of another version is empty."""
+        return cls.unpack(_read(path))
+
+    @classmethod
+    def unpack(cls, content: bytes) -> StatCache:
+        """Read what :meth:`pack` returned; anything else is an empty cache."""
         cache = cls()
-        content = _read(path)
         if len(content) < _HEAD.size:
             return cache
         magic, digests, normal, pairs, check = _HEAD.unpack_from(content)
@@ -79,8 +89,8 @@ class StatCache:
         cache.pairs = {pair for (pair,) in _PAIR.iter_unpack(body[second:])}
         return cache
 
-    def save(self, path: str) -> None:
-        """Write the cache whole or not at all."""
+    def pack(self) -> bytes:
+        """Return the cache as bytes."""
         body = b"".join(
             [
                 *(known + value for known, value in self.digests.items()),
@@ -89,8 +99,12 @@ class StatCache:
             ]
         )
         counts = (len(self.digests), len(self.normal), len(self.pairs))
+        return _HEAD.pack(_MAGIC, *counts, zlib.crc32(body)) + body
+
+    def save(self, path: str) -> None:
+        """Write the cache whole or not at all."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        write_file(path, _HEAD.pack(_MAGIC, *counts, zlib.crc32(body)) + body, 0o600)
+        write_file(path, self.pack(), 0o600)
 
 
 def _read(path: Optional[str]) -> bytes:

@@ -120,20 +120,34 @@ def scan(
     if not os.path.isdir(real):
         raise AgentError(f"{root} is not a folder", hint="name the folder of a virtual environment")
     moment = time.time_ns()
-    with _without_collector():
+    with without_collector():
         known = StatCache() if rehash else StatCache.load(cache)
-        seen = walk.walk(os.fsencode(real))
-        look = _Look(Tree(root=real, links=seen.links, problems=seen.problems), seen.files, known, moment)
-        look.take_known()
-        look.read_rest(progress)
-        look.tree.left_out += seen.left_out
-        if cache and (rehash or not look.fresh.holds(known)):
-            look.fresh.save(cache)
-    return look.tree
+        found, fresh = examine(real, walk.walk(os.fsencode(real)), known, moment, progress)
+        if cache and (rehash or not fresh.holds(known)):
+            fresh.save(cache)
+    return found
+
+
+def examine(
+    real: str,
+    seen: walk.Walked,
+    known: StatCache,
+    moment: int,
+    progress: Optional[Callable[[int], None]] = None,
+) -> Tuple[Tree, StatCache]:
+    """Return the tree of what a walk below ``real`` saw, and what the next look may trust.
+
+    Only what ``known`` does not know is read. ``moment`` (``time.time_ns()``) lies before the walk.
+    """
+    look = _Look(Tree(root=real, links=seen.links, problems=seen.problems), seen.files, known, moment)
+    look.take_known()
+    look.read_rest(progress)
+    look.tree.left_out += seen.left_out
+    return look.tree, look.fresh
 
 
 @contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Pause the cycle collector: it would look again and again at 75,000 tuples without cycles (0.2 s)."""
     was_enabled = gc.isenabled()
     gc.disable()
