@@ -115,6 +115,12 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", *session.posargs, env={"PYTHONDONTWRITEBYTECODE": "1"})
 
 
+@nox.session(venv_backend="none", default=False)
+def oracle(session: nox.Session) -> None:
+    """Hold the simulated loader against the real one, on every object of each VENV; runs their code."""
+    _session(session, "oracle")
+
+
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Speed beside the bare tools, as ratios measured in one run; words after -- choose benchmarks."""

@@ -98,6 +98,7 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "fetch": ("Fill the wheelhouse of each host with the wheels of its lock.", (_writing,)),
     "switch": ("Activate the staged build, or another.", (_writing, _choosing, _switching, _rolling)),
     "verify_abi": ("Judge every binary of each host's environment, statically.", (_judging,)),
+    "oracle": ("Hold the simulated loader against the real one; HOST is the path of a venv here.", ()),
     "rollback": (
         "Go back to the previous generation and hold the host there.",
         (_writing, _choosing, _explaining, _switching, _rolling),

@@ -19,6 +19,7 @@ _MODULES: Mapping[str, str] = {
     "build_env": "hosts",
     "fetch": "hosts",
     "lock": "hosts",
+    "oracle": "oracle",
     "rollback": "hosts",
     "switch": "hosts",
     "verify_abi": "verify_abi",
