@@ -9,8 +9,6 @@ The rule for one symbol is ``check_match`` of glibc's ``elf/dl-lookup.c``:
   hidden; and anything of an object that has no versions at all;
 - an unversioned one takes a definition without version or of the object's first version, else the only
   default version that there is; a hidden version never.
-
-A versioned reference that names a file ends its search at that file, found or not.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ PT_GNU_STACK, PT_GNU_PROPERTY = 0x6474E551, 0x6474E553
 PF_X = 1
 DT_NULL, DT_NEEDED, DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ = 0, 1, 2, 4, 5, 6, 7, 8
 DT_STRSZ, DT_SONAME, DT_RPATH, DT_SYMBOLIC, DT_JMPREL, DT_RUNPATH, DT_FLAGS = 10, 14, 15, 16, 23, 29, 30
-DT_RELR = 36
+DT_INIT, DT_RELR = 12, 36
 DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB
 DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
 DT_AUXILIARY, DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
@@ -45,12 +45,15 @@ class ElfError(Exception):
     """A file that the loader would not map, or whose tables are nonsense.
 
     ``loader`` says that the message is the loader's own: it signals it wherever it meets the file.
+    ``machine`` is given where a loader for another machine passes such a file over (Debian's and Ubuntu's
+    glibc, measured with 2.36).
     """
 
-    def __init__(self, message: str, *, loader: bool = False) -> None:
+    def __init__(self, message: str, *, loader: bool = False, machine: Optional[int] = None) -> None:
         super().__init__(message)
         self.message = message
         self.loader = loader
+        self.machine = machine
 
 
 class OtherClassError(ElfError):
@@ -87,6 +90,7 @@ class Segment(NamedTuple):
     address: int
     size: int
     alignment: int
+    memory: int = 0
 
 
 class Elf(NamedTuple):
@@ -95,7 +99,7 @@ class Elf(NamedTuple):
     ``definitions`` maps a version index to its name, ``None`` where the object has no DT_VERDEF.
     ``stack`` are the flags of PT_GNU_STACK, ``None`` where it is missing. ``tls_size`` is PT_TLS's in bytes.
     ``isa_needed`` are the bits of GNU_PROPERTY_X86_ISA_1_NEEDED. ``short`` is the number of bytes that
-    PT_LOAD segments name beyond the end of the file.
+    PT_LOAD segments name beyond the end of the file; ``dies``: the loader touches them.
     """
 
     bits: int
@@ -117,6 +121,7 @@ class Elf(NamedTuple):
     dynamic: bool = True
     relr: bool = False
     short: int = 0
+    dies: bool = False
 
     @property
     def needed(self) -> Tuple[str, ...]:
@@ -227,10 +232,10 @@ def _header(file: ElfFile) -> Tuple[int, int, int, int, int, Optional[str]]:
         (data[8] == 0 or (data[7] == 3 and data[8] < 4), "ELF file ABI version invalid"),
         (not any(data[9:16]), "nonzero padding in e_ident"),
     )
+    kind, machine, version, _, phoff, _, _, _, phentsize, phnum, _, _, _ = _IDENT.unpack_from(data, 16)
     for sound, message in tests:
         if not sound:
-            raise ElfError(message, loader=True)
-    kind, machine, version, _, phoff, _, _, _, phentsize, phnum, _, _, _ = _IDENT.unpack_from(data, 16)
+            raise ElfError(message, loader=True, machine=machine)
     if version != 1:
         raise ElfError("ELF file version does not match current one", loader=True)
     objection = None
@@ -252,7 +257,7 @@ def _read(file: ElfFile) -> Tuple[Elf, Tables]:
         raise ElfError("cannot read file data", loader=True)
     table = file.pread(count * _SEGMENT.size, phoff, "the program header table")
     headers = list(_SEGMENT.iter_unpack(table))
-    segments = tuple(Segment(h[2], h[3], h[5], h[7]) for h in headers if h[0] == PT_LOAD)
+    segments = tuple(Segment(h[2], h[3], h[5], h[7], h[6]) for h in headers if h[0] == PT_LOAD)
     elf = Elf(
         bits=64,
         machine=machine,
@@ -268,9 +273,12 @@ def _read(file: ElfFile) -> Tuple[Elf, Tables]:
     if dynamic is None:
         return elf, nothing
     elf = elf._replace(dynamic=True)
-    if elf.short:
-        return elf, nothing
-    return _with_dynamic(file, elf._replace(isa_needed=_isa_needed(file, headers)), dynamic)
+    try:
+        return _with_dynamic(file, elf._replace(isa_needed=_isa_needed(file, headers)), dynamic)
+    except ElfError:
+        if not elf.short:
+            raise
+        return elf._replace(dies=True), nothing
 
 
 def _interpreter(file: ElfFile, headers: List[Tuple[int, ...]]) -> Optional[str]:

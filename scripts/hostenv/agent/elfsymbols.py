@@ -102,6 +102,12 @@ def relocated(file: ElfFile) -> Iterator[int]:
                 yield info >> 32
 
 
+def relocation_places(file: ElfFile) -> Iterator[int]:
+    """Yield the addresses that relocations write to."""
+    for start, size in _relocation_tables(file):
+        yield from _array("Q", file.pread(size, start, "a relocation table"))[0::3]
+
+
 def used(path: str) -> Optional[List[int]]:
     """Return :func:`relocated` of the object at ``path``; ``None`` where it cannot be read."""
     try:

@@ -49,8 +49,11 @@ def write_json(path: str, value: Dict[str, Any]) -> None:
 
 
 def replace_link(path: str, target: str) -> None:
-    """Make the symbolic link ``path`` point at ``target`` in one step, and durably."""
-    beside = os.path.join(os.path.dirname(path), f".tmp-{os.path.basename(path)}-{os.getpid()}")
+    """Make the symbolic link ``path`` point at ``target`` in one step, and durably.
+
+    One process at a time may do so: what a killed one left beside is taken away.
+    """
+    beside = os.path.join(os.path.dirname(path), f".tmp-{os.path.basename(path)}")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside)
     os.symlink(target, beside)

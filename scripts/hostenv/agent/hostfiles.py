@@ -6,7 +6,7 @@ import os
 import stat
 from typing import Any, Dict, FrozenSet, List, Optional, Tuple, Union
 
-from hostenv.agent import elfsymbols, gpucode
+from hostenv.agent import elfshort, elfsymbols, gpucode
 from hostenv.agent.elf import ElfError, ElfFile, OtherClassError
 from hostenv.agent.loader import File, Refusal
 from hostenv.agent.verdicts import SymbolFiles
@@ -80,7 +80,7 @@ class HostFiles(SymbolFiles):
         except OtherClassError as error:
             return Refusal(error.message, other_class=True)
         except ElfError as error:
-            return Refusal(error.message, fatal=True)
+            return Refusal(error.message, fatal=True, machine=error.machine)
         except OSError as error:
             return Refusal(f"cannot read file data: {error.strerror}", fatal=True)
         try:
@@ -89,4 +89,7 @@ class HostFiles(SymbolFiles):
             self.symbols[identity] = error.message
         if self.gpu is not None:
             self.gpu[identity] = gpucode.read_descriptor(descriptor)
-        return File(identity, file.elf)
+        elf = file.elf
+        if elf.short > 0 and elf.dynamic and not elf.dies:
+            elf = elf._replace(dies=elfshort.dies(file, os.sysconf("SC_PAGE_SIZE")))
+        return File(identity, elf)

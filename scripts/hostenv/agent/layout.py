@@ -138,11 +138,12 @@ def _machine() -> Dict[str, Optional[str]]:
     return {
         "arch": os.uname().machine,
         "glibc": version if name == "glibc" else None,
-        "machine_id": _machine_id(),
+        "machine_id": machine_id(),
     }
 
 
-def _machine_id() -> Optional[str]:
+def machine_id() -> Optional[str]:
+    """Return /etc/machine-id, ``None`` where there is none."""
     try:
         with open("/etc/machine-id", encoding="ascii") as file:
             return file.read().strip() or None

@@ -55,11 +55,14 @@ class File(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A path that gives no file. ``fatal``: the loader gives up there; else its search goes on."""
+    """A path that gives no file. ``fatal``: the loader gives up there, unless the file is for another
+    ``machine`` (where that is given); else its search goes on.
+    """
 
     message: str
     fatal: bool = False
     other_class: bool = False
+    machine: Optional[int] = None
 
 
 class Files:
@@ -277,17 +280,12 @@ class Process:
         else:
             path, opened = self._search(name, loader)
         if isinstance(opened, Refusal):
-            if opened.fatal:
-                raise LoadError(f"{path}: {opened.message}", library=path, requirer=loader and loader.name)
-            what = (
-                opened.message if opened.other_class else f"cannot open shared object file: {opened.message}"
-            )
-            raise LoadError(f"{name}: {what}", library=name, requirer=loader and loader.name)
+            raise _refusal(name, path, opened, loader)
         known = self._identical(opened.identity)
         if known is not None:
             return self._alias(known, name)
         path = path or name
-        self._check_mappable(path, opened.elf)
+        self._check_mappable(name, path, opened.elf)
         item = Map(path, name, opened, loader, os.path.dirname(self._absolute(path)))
         self._add(item)
         return item
@@ -298,12 +296,12 @@ class Process:
     def _open(self, path: str) -> Union[File, Refusal]:
         """Open ``path`` as ``open_verify`` does: one for another machine counts as absent."""
         opened = self.files.open(self._absolute(path))
-        if isinstance(opened, File) and opened.elf.machine != self.system.machine:
-            return Refusal(NO_FILE)
-        return opened
+        machine = opened.elf.machine if isinstance(opened, File) else opened.machine
+        return opened if machine in {None, self.system.machine} else Refusal(NO_FILE)
 
     def _search(self, name: str, loader: Optional[Map]) -> Tuple[Optional[str], Union[File, Refusal]]:
-        result = Refusal(NO_FILE)
+        # Where no folder is left to look in, no system call has failed: the message gives no reason.
+        result = Refusal(NO_FILE if self._has_folders(loader) else "")
         for path in self._candidates(name, loader):
             opened = self._open(path)
             if isinstance(opened, File) or opened.fatal:
@@ -333,6 +331,21 @@ class Process:
             yield cached
         if defaults:
             yield from self._below(self._folders, name)
+
+    def _has_folders(self, loader: Optional[Map]) -> bool:
+        """Say whether a search on behalf of ``loader`` tries any folder at all."""
+        asking = loader or self.main
+        chain: List[Map] = []
+        while loader is not None:
+            chain.append(loader)
+            loader = loader.loader
+        return bool(
+            asking is None
+            or not asking.elf.flags_1 & DF_1_NODEFLIB
+            or self._library_path
+            or self._paths(asking, "runpath")
+            or any(self._paths(item, "rpath") for item in chain)
+        )
 
     def _below(self, folders: Sequence[str], name: str) -> Iterator[str]:
         for folder in folders:
@@ -413,30 +426,37 @@ class Process:
                 return None
             raise
 
-    def _check_mappable(self, path: str, elf: Elf) -> None:
-        """Raise what ``_dl_map_object_from_fd`` says of a file that it has opened."""
-        page = self.system.page_size
-        message = None
-        if any(segment.alignment & (page - 1) for segment in elf.segments):
-            message = "ELF load command alignment not page-aligned"
-        elif any((s.address - s.offset) & ((s.alignment or 1) - 1) for s in elf.segments):
-            message = "ELF load command address/offset not properly aligned"
-        elif not elf.segments:
+    def _check_mappable(self, name: str, path: str, elf: Elf) -> None:
+        """Raise what ``_dl_map_object_from_fd`` says of a file that it has opened by ``name``."""
+        message = self._misaligned(elf)
+        if message is None and not elf.segments:
             message = "object file has no loadable segments"
-        elif elf.type == ET_EXEC:
-            message = "cannot dynamically load executable"
-        elif not elf.dynamic:
-            message = "object file has no dynamic section"
-        elif elf.short > 0:
-            message = f"the file is cut short by {elf.short} bytes: the process dies of SIGBUS"
-        elif elf.flags_1 & DF_1_PIE:
-            message = "cannot dynamically load position-independent executable"
-        elif elf.flags_1 & DF_1_NOOPEN:
-            message = "shared object cannot be dlopen()ed"
-        elif self.system.glibc >= (2, 41) and self._wants_stack(elf):
+        for wrong, said in (
+            (elf.type == ET_EXEC, "cannot dynamically load executable"),
+            (elf.dies, f"the file is cut short by {elf.short} bytes: the process dies of SIGBUS"),
+            (not elf.dynamic, "object file has no dynamic section"),
+            (elf.flags_1 & DF_1_PIE, "cannot dynamically load position-independent executable"),
+            (elf.flags_1 & DF_1_NOOPEN, "shared object cannot be dlopen()ed"),
+        ):
+            if message is None and wrong:
+                message = said
+        if message is None and self.system.glibc >= (2, 41) and self._wants_stack(elf):
             message = "cannot enable executable stack as shared object requires: Invalid argument"
         if message:
-            raise LoadError(f"{path}: {message}", library=path)
+            raise LoadError(f"{name}: {message}", library=path)
+
+    def _misaligned(self, elf: Elf) -> Optional[str]:
+        """Return glibc's complaint about a segment's alignment: another one since 2.35 (BZ #28676)."""
+        page = self.system.page_size
+        if self.system.glibc >= (2, 35):
+            if any((segment.address - segment.offset) & (page - 1) for segment in elf.segments):
+                return "ELF load command address/offset not page-aligned"
+            return None
+        if any(segment.alignment & (page - 1) for segment in elf.segments):
+            return "ELF load command alignment not page-aligned"
+        if any((s.address - s.offset) & ((s.alignment or 1) - 1) for s in elf.segments):
+            return "ELF load command address/offset not properly aligned"
+        return None
 
     def _wants_stack(self, elf: Elf) -> bool:
         """Say whether an object needs an executable stack that the program has not (missing counts)."""
@@ -475,6 +495,19 @@ class Process:
         if self._parent is not None:
             yield from self._parent.everything()
         yield from self.maps
+
+
+def _refusal(name: str, path: Optional[str], opened: Refusal, loader: Optional[Map]) -> LoadError:
+    """Return the loader's message about a name that leads to no usable file."""
+    requirer = loader.name if loader else None
+    if opened.fatal:
+        return LoadError(f"{path}: {opened.message}", library=path, requirer=requirer)
+    if opened.other_class:
+        return LoadError(f"{name}: {opened.message}", library=name, requirer=requirer)
+    reason = f": {opened.message}" if opened.message else ""
+    return LoadError(
+        f"{name}: cannot open shared object file{reason}", library=name, requirer=requirer
+    )
 
 
 def _with_slash(folder: str) -> str:

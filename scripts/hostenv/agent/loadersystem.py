@@ -92,15 +92,15 @@ def _platform(machine: int, features: FrozenSet[str]) -> str:
 
 
 def _legacy(platform: str, features: FrozenSet[str], glibc: Tuple[int, int]) -> Tuple[str, ...]:
-    """Return the folders that glibc up to 2.36 tries, too: every combination, the most special first."""
+    """Return the folders that glibc up to 2.36 tries, too: every combination, in the order of a binary number."""
     if glibc > _NEWEST_WITH_LEGACY:
         return ()
     parts = ["tls", platform] if platform == "haswell" else ["tls"]
     if {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"} <= features:
         parts.append("avx512_1")
     parts += ["x86_64"] if platform in {"haswell", "x86_64"} else []
-    sizes = range(len(parts), 0, -1)
-    return tuple("/".join(some) + "/" for size in sizes for some in itertools.combinations(parts, size))
+    chosen = itertools.product((True, False), repeat=len(parts))
+    return tuple("".join(f"{part}/" for part in itertools.compress(parts, some)) for some in chosen if any(some))
 
 
 def _cache() -> Tuple[ldcache.Entry, ...]:

@@ -55,6 +55,19 @@ def adopt(wire: Wire, *, root: str, wheels: Sequence[Sequence[Any]]) -> None:
     Wheelhouse(Layout(root).wheelhouse).remember([Wheel(*wheel) for wheel in wheels])
 
 
+def digest(wire: Wire, *, path: str) -> Optional[str]:
+    """Return the sha256 of a regular file in hex, ``None`` where there is none."""
+    del wire
+    content = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                content.update(piece)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    return content.hexdigest()
+
+
 def _told(house: Wheelhouse, wheel: Wheel, state: str, elsewhere: Dict[str, str]) -> Dict[str, Optional[str]]:
     if state != PRESENT and wheel.sha256 in elsewhere:
         return {"state": PRESENT, "path": elsewhere[wheel.sha256]}

@@ -50,6 +50,8 @@ class Verdict(NamedTuple):
 
 
 LOADS = Verdict(loads=True)
+_LAST_WITH_ASSERTION = (2, 36)
+_FIRST_WITHOUT_END = (2, 30)
 
 
 class Judge:
@@ -119,7 +121,24 @@ class Judge:
         wants = self._wants[item.identity]
         if wants.bits & ~scope.bits or not isinstance(self.files.symbols_of(item.identity), Symbols):
             return False
-        return not any(asked & ~scope.until(process.named(file)) for file, asked in wants.by_file)
+        for file, asked in wants.by_file:
+            provider = process.named(file)
+            if _ends_search(process) and asked & ~scope.until(provider):
+                return False
+            if self._refuses_unversioned(process, provider) and asked & self._give(provider):  # type: ignore[arg-type]
+                return False
+        return True
+
+    def _refuses_unversioned(self, process: Process, provider: Optional[Map]) -> bool:
+        """Say whether ``provider`` has no versions, and this glibc dies where one is asked of it by name.
+
+        That is an assertion of ``check_match``, measured with 2.36 and gone later; it does not die where an
+        object before it in the scope has the symbol.
+        """
+        if provider is None or process.system.glibc > _LAST_WITH_ASSERTION:
+            return False
+        symbols = self.files.symbols_of(provider.identity)
+        return isinstance(symbols, Symbols) and not symbols.versioned and bool(symbols.offered)
 
     def _give(self, item: Map) -> int:
         size, bits = self._gives.get(item.identity, (0, 0))
@@ -137,6 +156,9 @@ class Judge:
             return LOADS  # not saved: present, so its own machine takes it for sound
         if isinstance(symbols, str):
             return Verdict(loads=None, unknown=f"{item.name}: {symbols}")
+        died = self._assertion(process, scope, item, symbols)
+        if died is not None:
+            return died
         open_questions = {
             index: (group.asked, name, answer)
             for group in symbols.wanted
@@ -155,11 +177,33 @@ class Judge:
             doubt = doubt or f"{item.name}: {_text(asked, name)} may be in {answer}"
         return Verdict(loads=None, unknown=doubt) if doubt else LOADS
 
+    def _assertion(
+        self, process: Process, scope: _Scope, item: Map, symbols: Symbols
+    ) -> Optional[Verdict]:
+        """Return the verdict where a version is asked by name of an object that has none."""
+        for group in symbols.wanted:
+            provider = process.named(group.asked.file) if group.asked.file else None
+            if provider is None or not self._refuses_unversioned(process, provider):
+                continue
+            found = self._give(provider) & ~scope.before(provider)
+            for name in group.names:
+                if found >> self.universe.number(group.asked, name) & 1:
+                    text = f"{item.name}: Inconsistency detected by ld.so: {provider.name} has no versions, "
+                    return Verdict(
+                        loads=False,
+                        error=f"{text}{_text(group.asked, name)} is asked of it: the process dies",
+                        version=group.asked.version,
+                        library=provider.name,
+                        requirer=item.name,
+                    )
+        return None
+
     def _unsatisfied(
         self, process: Process, scope: _Scope, group: Group
     ) -> Iterator[Tuple[bytes, int, Optional[str]]]:
         """Yield (name, symbol index, object that may define it) of the references that do not bind."""
-        last = None if group.asked.file is None else process.named(group.asked.file)
+        named = None if group.asked.file is None else process.named(group.asked.file)
+        last = named if _ends_search(process) else None
         bits = scope.until(last)
         missing = [
             (name, index)
@@ -177,23 +221,34 @@ class Judge:
         return isinstance(self.files.symbols_of(item.identity), Symbols)
 
 
-class _Scope:
-    """A search order, and what is defined up to each of its objects.
+def _ends_search(process: Process) -> bool:
+    """Say whether a reference that names a file ends its search there, found or not.
 
-    A reference that names a file ends its search there, found or not.
+    Not since glibc 2.30: versioned symbols may move between libraries (BZ #24741).
     """
+    return process.system.glibc < _FIRST_WITHOUT_END
+
+
+class _Scope:
+    """A search order, and what is defined up to each of its objects."""
 
     def __init__(self, items: Sequence[Map], give: Callable[[Map], int]) -> None:
         self.items = items
         self.bits = 0
         self._until: Dict[int, int] = {}
+        self._before: Dict[int, int] = {}
         for item in items:
+            self._before.setdefault(id(item), self.bits)
             self.bits |= give(item)
             self._until.setdefault(id(item), self.bits)
 
     def until(self, last: Optional[Map]) -> int:
         """Return what is defined from the first object to ``last``; to the end where it is not here."""
         return self._until.get(id(last), self.bits)
+
+    def before(self, item: Map) -> int:
+        """Return what is defined by the objects before ``item``."""
+        return self._before.get(id(item), self.bits)
 
     def up_to(self, last: Optional[Map]) -> Iterator[Map]:
         """Yield the objects from the first to ``last``."""

@@ -64,9 +64,17 @@ def sole_writer(layout: Layout, who: Dict[str, Any]) -> Iterator[Tuple[int, ...]
         note = json.dumps({**who, "pid": os.getpid(), "since": time.time()}).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, note, 0)
+        _sweep(layout.root)
         yield (descriptor,)
     finally:
         os.close(descriptor)
+
+
+def _sweep(root: str) -> None:
+    """Remove the files of a killed writer that never got their name: under the lock they have no owner."""
+    for name in os.listdir(root):
+        if name.startswith(".tmp-"):
+            os.unlink(os.path.join(root, name))
 
 
 def _holder(descriptor: int) -> str:

@@ -62,6 +62,11 @@ def cause_of(fault: Fault) -> Cause:
     return Cause(key=text, what=text, kind="K56" if "CPU ISA" in text else None)
 
 
+def wants_torch(fault: Fault) -> bool:
+    """Say whether what is missing is torch's to define."""
+    return bool(fault.load.symbol and _TORCH.match(fault.load.symbol))
+
+
 def _unknown(fault: Fault) -> Cause:
     told = fault.load.unknown or "a fact is missing"
     library = told.rpartition(" may be in ")[2] if " may be in " in told else None
@@ -138,7 +143,7 @@ def _library(fault: Fault, library: str) -> Cause:
         said = (fault.load.text or "").partition(": ")[2]
         kind = "K16" if "executable stack" in said else "K53"
         fix = "install its distribution again" if kind == "K53" else "patchelf --clear-execstack on it, or a newer build"
-        return Cause(key=f"file {library}", kind=kind, what=f"{name}: {said}", evidence=evidence, fix=fix)
+        return Cause(key=f"file {posixpath.normpath(library)}", kind=kind, what=f"{name}: {said}", evidence=evidence, fix=fix)
     known = provider_of(name)
     if known is None:
         return Cause(key=f"library {name}", kind="K18", what=f"no {name}", evidence=evidence)

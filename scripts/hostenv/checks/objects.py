@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
-from hostenv.checks.object_faults import Fault, cause_of
+from hostenv.checks.object_faults import Fault, cause_of, wants_torch
 from hostenv.checks.object_tables import Picks, object_tables
 from hostenv.facts.gpu_code import GpuTargets
 from hostenv.facts.objects import LoadFacts
@@ -136,11 +136,16 @@ def _sorted(facts: Facts) -> tuple[LoadFacts, Sorted]:
 def _faults(facts: Facts) -> Iterator[Finding]:
     """Yield every fault as a finding of the rule of its kind."""
     loads, found = _sorted(facts)
+    faults = [
+        Fault(path=item.path, load=item.verdict, facts=loads, machine=item.machine) for item in found.faults
+    ]
     if loads.preload is not None and loads.preload.loads is not True:
-        item = Fault(path=loads.package, load=loads.preload, facts=loads)
-        yield _finding(item, f"`import {loads.package}` fails, and with it every server")
-    for item in found.faults:
-        fault = Fault(path=item.path, load=item.verdict, facts=loads, machine=item.machine)
+        # What wants torch's symbols then only shows that torch is not there.
+        lost = tuple(fault.path for fault in faults if wants_torch(fault))
+        faults = [fault for fault in faults if fault.path not in lost]
+        fault = Fault(path=loads.package, load=loads.preload, facts=loads)
+        yield replace(_finding(fault, f"`import {loads.package}` fails, and with it every server"), also=lost)
+    for fault in faults:
         yield _finding(fault, f"{_importing(fault)} when it is imported")
     for group, picked in found.picks:
         yield from _group(group, picked, loads)
