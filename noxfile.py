@@ -116,6 +116,12 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def probe(session: nox.Session) -> None:
+    """Read what each HOST has, and which are the same machine; changes nothing."""
+    _session(session, "probe")
+
+
+@nox.session(venv_backend="none", default=False)
 def oracle(session: nox.Session) -> None:
     """Hold the simulated loader against the real one, on every object of each VENV; runs their code."""
     _session(session, "oracle")

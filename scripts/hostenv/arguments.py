@@ -69,6 +69,12 @@ def _judging(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _probing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--save", action="store_true", help="keep the stable facts in envspecs/facts, for locks and checks"
+    )
+
+
 def _rolling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serial", type=_positive, metavar="N", help="this many hosts at a time")
     parser.add_argument("--max-fail", type=int, default=0, metavar="N", help="go on after N failed hosts (0)")
@@ -98,6 +104,7 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "fetch": ("Fill the wheelhouse of each host with the wheels of its lock.", (_writing,)),
     "switch": ("Activate the staged build, or another.", (_writing, _choosing, _switching, _rolling)),
     "verify_abi": ("Judge every binary of each host's environment, statically.", (_judging,)),
+    "probe": ("Read what is there, on several hosts at once; nothing is changed.", (_probing,)),
     "oracle": ("Hold the simulated loader against the real one; HOST is the path of a venv here.", ()),
     "rollback": (
         "Go back to the previous generation and hold the host there.",

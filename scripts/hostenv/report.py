@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import IO, TYPE_CHECKING
 
 from rich.console import Console
@@ -9,9 +10,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hostenv.checks.finding import Finding, Severity
+from hostenv.errors import HostenvError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import pathlib
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hostenv.checks.judge import Verdict
 
@@ -42,6 +45,14 @@ def console(file: IO[str] | None = None) -> Console:
     return made
 
 
+def write_json(document: Mapping[str, object], path: pathlib.Path) -> None:
+    """Write what ``--json`` asks for. Raises :class:`~hostenv.errors.HostenvError` where it cannot be."""
+    try:
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise HostenvError(f"--json {path}: cannot be written: {error.strerror}") from error
+
+
 def findings_document(verdict: Verdict) -> dict[str, object]:
     """Return a verdict as what ``--json`` writes (``docs/schema/findings.schema.json``)."""
     return {
@@ -60,20 +71,25 @@ def findings_document(verdict: Verdict) -> dict[str, object]:
 
 
 def print_verdict(verdict: Verdict, out: Console) -> None:
-    """Print the findings, worst first, then one line that counts them.
-
-    An error, a warning, an unknown: a block, with its evidence and what can be typed, which is never wrapped.
-    A note: what it says, and no more; the JSON has its evidence.
-    """
-    for finding in verdict.findings:
-        for indent, line in _lines(finding):
-            out.print(Padding(line, (0, 0, 0, indent), expand=False))
-        if finding.fix and finding.severity is not Severity.NOTE:
-            out.print(Text("         → ", "green").append(printable(finding.fix)), soft_wrap=True)
+    """Print the findings, what was waived, and one line that counts them."""
+    print_findings(verdict.findings, out)
     for waived in verdict.waived:
         line = f"waived until {waived.until.isoformat()}: {waived.finding.rule} {waived.finding.object}"
         out.print(Text(printable(f"{line} ({waived.reason})"), "dim"), soft_wrap=True)
     out.print(Text(summary_line(verdict), "" if verdict.passed else "bold red"))
+
+
+def print_findings(findings: Sequence[Finding], out: Console) -> None:
+    """Print findings in their order.
+
+    An error, a warning, an unknown: a block, with its evidence and what can be typed, which is never wrapped.
+    A note: what it says, and no more; the JSON has its evidence.
+    """
+    for finding in findings:
+        for indent, line in _lines(finding):
+            out.print(Padding(line, (0, 0, 0, indent), expand=False))
+        if finding.fix and finding.severity is not Severity.NOTE:
+            out.print(Text("         → ", "green").append(printable(finding.fix)), soft_wrap=True)
 
 
 def summary_line(verdict: Verdict) -> str:

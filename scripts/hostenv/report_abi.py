@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from hostenv.errors import HostenvError, Outcome
-from hostenv.report import findings_document, print_verdict
+from hostenv.report import findings_document, print_verdict, write_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -68,10 +67,7 @@ def write_verdicts(verdicts: Sequence[HostVerdict], path: pathlib.Path) -> None:
             for entry in verdict.judged.objects
         ],
     }
-    try:
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise HostenvError(f"--json {path}: cannot be written: {error.strerror}") from error
+    write_json(document, path)
 
 
 def failure_line(verdicts: Sequence[HostVerdict]) -> str | None:

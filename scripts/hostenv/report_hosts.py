@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hostenv.errors import HostenvError, Outcome
-from hostenv.report import findings_document, print_verdict, printable
+from hostenv.errors import Outcome
+from hostenv.report import findings_document, print_verdict, printable, write_json
 
 if TYPE_CHECKING:
     import pathlib
@@ -66,10 +65,7 @@ def write_results(
         "error": _error_document(error),
         "hosts": [_document(result) for result in results],
     }
-    try:
-        path.write_text(json.dumps(document, indent=2, ensure_ascii=True) + "\n", encoding="utf-8")
-    except OSError as failure:
-        raise HostenvError(f"--json {path}: cannot be written: {failure.strerror}") from failure
+    write_json(document, path)
 
 
 def outcome_of(results: Sequence[HostResult]) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from hostenv.checks.finding import Severity
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.checks.same_machine import related
-from hostenv.report import findings_table, printable
+from hostenv.report import print_findings, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,6 +46,7 @@ def print_probe(report: ProbeReport, out: Console) -> None:
         elif host.facts:
             out.print(_host_table(host.spec, host.facts, host.host_key))
             _print_notes(host, out)
+            _print_identity(host, host.facts, out)
         out.print()
     for relation in related(report.relations):
         out.print(Text(printable(str(relation)), "bold"), soft_wrap=True)
@@ -80,9 +81,21 @@ def _print_notes(host: HostProbe, out: Console) -> None:
     order = list(Severity)
     notes = sorted(host.notes, key=lambda note: order.index(note.severity))
     out.print(Text("stands out", "dim"))
-    out.print(findings_table(notes))
+    print_findings(notes, out)
     for fix in dict.fromkeys(note.fix for note in notes if note.fix):
         out.print(Text("  → ", "green").append(printable(fix)), soft_wrap=True)
+
+
+def _print_identity(host: HostProbe, facts: HostFacts, out: Console) -> None:
+    """Print what to paste into a spec that does not say which machine it means."""
+    if host.spec.identity or host.spec.is_local:
+        return
+    machine = facts.identity.machine_id
+    lines = ["[identity]", f'machine-id = "{machine.value}"' if machine.is_known else "# no machine-id there"]
+    lines += [f'host-key = "{host.host_key}"'] if host.host_key else []
+    out.print(Text(f"to write there, put into {host.spec.path.name}, if this is the right machine:", "dim"))
+    for line in lines:
+        out.print(Text(f"  {printable(line)}", "cyan"), soft_wrap=True)
 
 
 def _host_table(spec: Spec, facts: HostFacts, host_key: str | None) -> Table:

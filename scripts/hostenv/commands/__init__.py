@@ -20,6 +20,7 @@ _MODULES: Mapping[str, str] = {
     "fetch": "hosts",
     "lock": "hosts",
     "oracle": "oracle",
+    "probe": "probe",
     "rollback": "hosts",
     "switch": "hosts",
     "verify_abi": "verify_abi",

@@ -26,6 +26,7 @@ class Request:
     """Another environment on the host, built by anyone."""
     facts: pathlib.Path | None = None
     """Saved facts to judge against, instead of the host's own."""
+    save: bool = False
     python: str | None = None
     """A minor version to lock for, where the spec allows several."""
     despite_running: bool = False

@@ -1,0 +1,33 @@
+"""``probe``: read and show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hostenv import report, report_probe, report_probe_json
+from hostenv.live import Live
+from hostenv.spec.fleet import load_fleet
+from hostenv.workflows.probe import ProbeOptions, probe
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from rich.console import Console
+
+    from hostenv.workflows.request import Request
+
+
+def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+    """Probe the request's hosts side by side."""
+    fleet = load_fleet(repository / "envspecs")
+    options = ProbeOptions(jobs=request.jobs, save=fleet.folder / "facts" if request.save else None)
+    specs = fleet.select(request.hosts)
+    with Live() as listener:
+        for spec in specs:
+            listener.phase(spec.name, "probe")
+        found = probe(fleet, specs, options, on_host=lambda name, _: listener.finished(name))
+    report_probe.print_probe(found, out)
+    if request.json:
+        report.write_json(report_probe_json.probe_document(found), request.json)
+    failed = ", ".join(host.name for host in found.failed)
+    return f"{len(found.failed)} of {len(found.hosts)} hosts: {failed}" if failed else None
