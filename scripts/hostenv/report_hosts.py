@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.errors import HostenvError
     from hostenv.workflows.events import HostResult
 
 RESULTS_VERSION = 1
