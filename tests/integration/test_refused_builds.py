@@ -140,8 +140,8 @@ def test_an_unmet_dependency_is_not_activated(built: Repository) -> None:
 
     assert ran.document["outcome"] == "checks"
     (finding,) = ran.host["checks"]["findings"]
-    assert (finding["severity"], finding["object"]) == ("error", "demo")
-    assert "helper" in finding["message"]
+    assert (finding["severity"], finding["object"]) == ("error", "helper")
+    assert "demo" in finding["message"]
     stays(built)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROJECT = pathlib.Path(__file__).parents[2]
 
-_KEPT = ("PATH", "LANG", "TMPDIR")
+_KEPT = ("PATH", "LANG")
 
 DEMO = 'VERSION = "1.0"\n\n\ndef main() -> None:\n    print("demo", VERSION)\n'
 """``demo/__init__.py`` of demo 1.0."""
@@ -104,13 +104,13 @@ class Repository:
         (folder / "series").write_text("one.patch\n")
         (folder / "one.patch").write_text(patch)
 
-    def run(self, session: str, *words: str) -> Ran:
-        """Run a session in this process."""
+    def run(self, session: str, *words: str, hosts: Sequence[str] = ("local",)) -> Ran:
+        """Run a session over ``hosts`` in this process."""
         document = self.folder / "result.json"
         document.unlink(missing_ok=True)
         failure = error = None
         try:
-            failure = commands.run(session, ["local", *words, "--json", str(document)], self.path)
+            failure = commands.run(session, [*hosts, *words, "--json", str(document)], self.path)
         except HostenvError as raised:
             error = raised
         written = json.loads(document.read_text()) if document.exists() else {}
@@ -172,7 +172,7 @@ def repository_in(folder: pathlib.Path) -> Iterator[Repository]:
     (path / "pyproject.toml").symlink_to(PROJECT / "pyproject.toml")
     shutil.copy(PROJECT / "noxfile.py", path)
     (path / "envspecs/fleet.toml").write_text('default-hosts = ["local"]\n')
-    for name in ("files", "home"):
+    for name in ("files", "home", "tmp"):
         (folder / name).mkdir()
     with Registry(folder / "files") as registry:
         made = Repository(
@@ -195,6 +195,7 @@ def _variables(folder: pathlib.Path, registry: Registry) -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return kept | {
         "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
         "UV_DEFAULT_INDEX": registry.simple,
         "UV_CACHE_DIR": str(folder / "uv-cache"),
         "UV_NO_CONFIG": "1",
