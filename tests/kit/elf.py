@@ -41,6 +41,15 @@ except OSError as error:
     print(error, end="")
 """
 
+_PROGRAM_SOURCE = """
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int count, char **names) {
+    if (!dlopen(names[count - 1], RTLD_NOW)) fputs(dlerror(), stdout);
+    return 0;
+}
+"""
+
 needs_gcc = pytest.mark.skipif(
     not shutil.which("gcc") or sys.platform != "linux", reason="the cases are built with gcc on Linux"
 )
@@ -58,6 +67,20 @@ def shared(folder: pathlib.Path, name: str, source: str = "", *flags: str) -> pa
     subprocess.run(
         ("gcc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-", "-x", "none", "-o", str(path), *flags),
         input=source,
+        text=True,
+        check=True,
+        capture_output=True,
+        cwd=folder,
+    )
+    return path
+
+
+def program(folder: pathlib.Path, name: str, *flags: str) -> pathlib.Path:
+    """Compile a program that opens its last argument; ``flags`` go to gcc."""
+    path = folder / name
+    subprocess.run(
+        ("gcc", "-x", "c", "-", "-x", "none", "-o", str(path), *flags, "-ldl"),
+        input=_PROGRAM_SOURCE,
         text=True,
         check=True,
         capture_output=True,
@@ -109,7 +132,9 @@ def simulated(
     files = HostFiles()
     judge = Judge(files)
     process = Process(system, files)
-    place = preload.Environment(PROGRAM, "/nonexistent", _standard(), "cpython-{}{}".format(*sys.version_info))
+    place = preload.Environment(
+        PROGRAM, "/nonexistent", _standard(), "cpython-{}{}".format(*sys.version_info)
+    )
     preload.start(judge, process, place)
     for name, everyone in before:
         judge.open(process, str(name), everyone=everyone)
@@ -137,6 +162,18 @@ def agree(
         assert verdict.loads is False
         assert "dies of SIGBUS" in (verdict.error or "")
         return said
+    assert (verdict.error or "", verdict.loads) == (said, not said), (said, verdict)
+    return said
+
+
+def agree_in(host: pathlib.Path, path: object) -> str:
+    """Require that both loaders say the same of ``path`` in a program of its own; return what they say."""
+    said = subprocess.run((str(host), str(path)), capture_output=True, text=True, check=False).stdout
+    system = loadersystem.system_of(read_elf(str(host)), {})
+    judge = Judge(HostFiles())
+    process = Process(system, judge.files)
+    judge.start(process, str(host))
+    verdict = judge.judge(process, str(path))
     assert (verdict.error or "", verdict.loads) == (said, not said), (said, verdict)
     return said
 

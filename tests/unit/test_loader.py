@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
-from kit.elf import agree, needs_gcc, platform_machine, shared, simulated, wrote
+
+from kit.elf import agree, agree_in, needs_gcc, platform_machine, program, shared, simulated, wrote
 
 if TYPE_CHECKING:
     import pathlib
@@ -64,7 +65,14 @@ def test_the_scope_belongs_to_what_is_opened(tmp_path: pathlib.Path) -> None:
     lacks = shared(tmp_path, "liba.so", CALLS, "-Wl,-soname,liba.so")
     shared(tmp_path, "libb.so", DEFINES, "-Wl,-soname,libb.so")
     root = shared(
-        tmp_path, "root.so", "", "-Wl,--no-as-needed", "-L.", "-la", "-lb", "-Wl,-rpath,$ORIGIN",
+        tmp_path,
+        "root.so",
+        "",
+        "-Wl,--no-as-needed",
+        "-L.",
+        "-la",
+        "-lb",
+        "-Wl,-rpath,$ORIGIN",
         "-Wl,--unresolved-symbols=ignore-all",
     )
     assert "undefined symbol: answer" in agree(lacks)
@@ -102,6 +110,23 @@ def test_rpath_is_inherited_and_runpath_is_not(tmp_path: pathlib.Path) -> None:
     new = shared(tmp_path, "new.so", "", *link, "-Wl,--enable-new-dtags")
     assert agree(old) == ""
     assert agree(new) == "libc_.so: cannot open shared object file: No such file or directory"
+
+
+def test_the_programs_rpath_serves_every_object_and_its_runpath_does_not(tmp_path: pathlib.Path) -> None:
+    shared(tmp_path / "lib", "libb.so", DEFINES, "-Wl,-soname,libb.so")
+    path = shared(tmp_path, "a.so", CALLS, "-Llib", "-lb")
+    with_runpath = shared(tmp_path, "r.so", CALLS, "-Llib", "-lb", "-Wl,-rpath,/nowhere")
+    old = program(tmp_path, "old", "-Wl,-rpath,$ORIGIN/lib", "-Wl,--disable-new-dtags")
+    new = program(tmp_path, "new", "-Wl,-rpath,$ORIGIN/lib", "-Wl,--enable-new-dtags")
+    assert agree_in(old, path) == ""
+    assert agree_in(new, path).startswith("libb.so: cannot open")
+    assert agree_in(old, with_runpath).startswith("libb.so: cannot open")
+
+
+def test_a_program_that_is_not_position_independent(tmp_path: pathlib.Path) -> None:
+    host = program(tmp_path, "host", "-no-pie", "-Wl,-E")
+    source = "int puts(const char *); int (*p)(const char *) = puts; int main(void); int (*q)(void) = main;"
+    agree_in(host, shared(tmp_path, "a.so", source))
 
 
 def test_library_path_comes_after_rpath_and_before_runpath(tmp_path: pathlib.Path) -> None:
@@ -229,7 +254,14 @@ def test_a_symbol_may_move_to_another_library(tmp_path: pathlib.Path) -> None:
     _versioned(tmp_path / "bare", "V1 { global: nothing; local: *; };", "int nothing;")
     shared(tmp_path / "bare", "libd.so", DEFINES, "-Wl,-soname,libd.so")
     path = shared(
-        tmp_path, "a.so", CALLS, "-Wl,--no-as-needed", "-Lfull", "-lb", "-Lbare", "-ld",
+        tmp_path,
+        "a.so",
+        CALLS,
+        "-Wl,--no-as-needed",
+        "-Lfull",
+        "-lb",
+        "-Lbare",
+        "-ld",
         "-Wl,-rpath,$ORIGIN/bare",
     )
     agree(path)
@@ -257,16 +289,35 @@ def test_hidden_versions_do_not_match_an_unversioned_reference(tmp_path: pathlib
 def test_libraries_before_versions_before_relocations(tmp_path: pathlib.Path) -> None:
     """Two needed libraries fail in their symbols: the one relocated first is reported."""
     for name in ("one", "two"):
-        shared(tmp_path, f"lib{name}.so", f"int gone_{name}(void); int {name}(void){{return gone_{name}();}}",
-               f"-Wl,-soname,lib{name}.so")
+        shared(
+            tmp_path,
+            f"lib{name}.so",
+            f"int gone_{name}(void); int {name}(void){{return gone_{name}();}}",
+            f"-Wl,-soname,lib{name}.so",
+        )
     root = shared(
-        tmp_path, "root.so", "", "-Wl,--no-as-needed", "-L.", "-lone", "-ltwo", "-Wl,-rpath,$ORIGIN",
+        tmp_path,
+        "root.so",
+        "",
+        "-Wl,--no-as-needed",
+        "-L.",
+        "-lone",
+        "-ltwo",
+        "-Wl,-rpath,$ORIGIN",
         "-Wl,--unresolved-symbols=ignore-all",
     )
     agree(root)
-    shared(tmp_path, "libone.so", "int gone_one(void); int one(void){return gone_one();}",
-           "-Wl,-soname,libone.so", "-Wl,--no-as-needed", "-L.", "-ltwo", "-Wl,-rpath,$ORIGIN",
-           "-Wl,--unresolved-symbols=ignore-all")
+    shared(
+        tmp_path,
+        "libone.so",
+        "int gone_one(void); int one(void){return gone_one();}",
+        "-Wl,-soname,libone.so",
+        "-Wl,--no-as-needed",
+        "-L.",
+        "-ltwo",
+        "-Wl,-rpath,$ORIGIN",
+        "-Wl,--unresolved-symbols=ignore-all",
+    )
     agree(root)
 
 
@@ -274,8 +325,14 @@ def test_cycles_of_needed_end(tmp_path: pathlib.Path) -> None:
     shared(tmp_path, "libx.so", DEFINES, "-Wl,-soname,libx.so")
     link = ("-Wl,--no-as-needed", "-L.", "-Wl,-rpath,$ORIGIN", "-Wl,--unresolved-symbols=ignore-all")
     shared(tmp_path, "liby.so", CALLS, "-Wl,-soname,liby.so", *link, "-lx")
-    path = shared(tmp_path, "libx.so", DEFINES + "int call(void); int k(void){return call();}",
-                  "-Wl,-soname,libx.so", *link, "-ly")
+    path = shared(
+        tmp_path,
+        "libx.so",
+        DEFINES + "int call(void); int k(void){return call();}",
+        "-Wl,-soname,libx.so",
+        *link,
+        "-ly",
+    )
     assert agree(path) == ""
 
 
@@ -314,7 +371,10 @@ def test_a_program_is_not_a_library(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "program"
     for flags in (("-no-pie",), ("-pie", "-fPIE")):
         os.spawnlp(
-            os.P_WAIT, "sh", "sh", "-c",
+            os.P_WAIT,
+            "sh",
+            "sh",
+            "-c",
             f"echo 'int main(void){{return 0;}}' | gcc -x c - -o {path} {' '.join(flags)}",
         )
         agree(path)
