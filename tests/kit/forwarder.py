@@ -13,21 +13,26 @@ import struct
 import sys
 import threading
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _CHUNK = 256 << 10
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Forwarder:
-    """Forwards connections to ``target``; bytes arrive ``delay`` seconds after they were sent.
+    """Forwards connections to ``target``, an address or what connects.
+
+    Bytes arrive ``delay`` seconds after they were sent.
 
     ``freeze`` stops all bytes and keeps the connections, as a host does that lost its power behind a switch;
     ``cut`` resets them. ``cut_after`` cuts once that many bytes have gone to the target.
     """
 
-    def __init__(self, target: tuple[str, int], delay: float = 0.0) -> None:
-        self.target = target
+    def __init__(self, target: tuple[str, int] | Callable[[], socket.socket], delay: float = 0.0) -> None:
+        self._connect = target if callable(target) else lambda: socket.create_connection(target)
         self.delay = delay
         self.cut_after: int | None = None
         self.forwarded = 0
@@ -67,7 +72,7 @@ class Forwarder:
             while True:
                 near, _ = self._listener.accept()
                 try:
-                    far = socket.create_connection(self.target)
+                    far = self._connect()
                 except OSError:
                     near.close()
                     continue
