@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pathlib
+import tomllib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +62,17 @@ def test_a_sound_host_has_nothing_that_stands_out(spec: Spec) -> None:
 
 
 def test_a_missing_identity_is_printed_to_be_pasted(spec: Spec) -> None:
-    found = probe_notes(bare(spec), facts({"identity.machine_id": MACHINE}), host_key=KEY, identities={})
-    [note] = [each for each in found if each.rule == "identity-missing"]
-    assert note.fix
-    assert f'machine-id = "{MACHINE}"' in note.fix
-    assert f'host-key = "{KEY}"' in note.fix
+    assert "identity-missing" in notes(bare(spec))
+    text = page(report_of(spec, changed({"identity.machine_id": MACHINE})))
+    pasted = text[text.index("  [identity]") :].splitlines()[:3]
+    identity = tomllib.loads("\n".join(pasted))["identity"]
+    assert identity == {"machine-id": MACHINE, "host-key": KEY}
+
+
+def test_another_host_key_is_an_error(spec: Spec) -> None:
+    other = Identity(machine_id=MACHINE, host_key="SHA256:" + "A" * 43)
+    host = replace(bare(spec), identity=other)
+    assert notes(host, {"identity.machine_id": MACHINE}).count("identity-differs") == 1
 
 
 def test_another_machine_is_named(spec: Spec) -> None:

@@ -40,10 +40,9 @@ def _identity(
 ) -> Iterator[Finding]:
     machine = facts.identity.machine_id
     if not spec.identity:
-        if machine.is_known and not spec.is_local:
-            fix = f'[identity]  machine-id = "{machine.value}"  host-key = "{host_key or "SHA256:…"}"'
+        if not spec.is_local:
             message = "no identity in the spec: nothing can be written there"
-            yield _note("identity-missing", spec.name, message, Severity.WARNING, fix=fix)
+            yield _note("identity-missing", spec.name, message)
         return
     if not machine.is_known:
         yield _unknown("identity", "machine id", machine.unknown)
@@ -52,6 +51,16 @@ def _identity(
         evidence = (f"spec: {spec.identity.machine_id}", f"host: {machine.value}")
         message = f"another machine than the spec's{f': this is {owner}' if owner else ''}"
         yield _note("identity-differs", spec.name, message, Severity.ERROR, evidence=evidence)
+
+    if spec.identity.host_key and host_key and host_key != spec.identity.host_key:
+        evidence = (f"spec: {spec.identity.host_key}", f"host: {host_key}")
+        yield _note(
+            "identity-differs",
+            spec.name,
+            "another host key than the spec's",
+            Severity.ERROR,
+            evidence=evidence,
+        )
 
 
 def _owner(machine_id: str, identities: Mapping[str, Identity]) -> str | None:

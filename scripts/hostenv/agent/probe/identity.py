@@ -11,7 +11,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 
-from hostenv.agent.probe import container
+from hostenv.agent.probe import container, disks
 from hostenv.agent.probe.fact import Json, UnknownError, fact
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ def _boot_id(tree: Tree) -> str:
 
 def _boot_id_own(tree: Tree) -> bool:
     """Whether something is mounted over the kernel's boot id: LXC gives each container its own."""
-    points = (line.split(" ")[4] for line in tree.text("/proc/self/mountinfo").splitlines())
-    return _BOOT_ID in points
+    return any(mount.point == _BOOT_ID for mount in disks.mounts(tree))
 
 
 def _boot_clock() -> float:

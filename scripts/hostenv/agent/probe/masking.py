@@ -9,6 +9,8 @@ MASK = "***"
 MOST_ARGUMENTS = 100
 LONGEST = 400
 """Characters of one argument that are told."""
+_LOOKED_AT = 1024
+"""Characters of one argument that are looked at: the patterns take a time that grows with its square."""
 
 _WORDS = frozenset(
     {"apikey", "auth", "authorization", "bearer", "cookie", "credential", "credentials", "key", "passcode"}
@@ -58,8 +60,8 @@ def masked(arguments: Sequence[str]) -> List[str]:
     hidden = False
     for argument in arguments[:MOST_ARGUMENTS]:
         hidden = hidden and not argument.startswith("--")
-        told.append(MASK if hidden else _shortened(_masked(argument)))
-        option = _OPTION.match(argument)
+        told.append(MASK if hidden else _shortened(_masked(argument[:_LOOKED_AT]), len(argument)))
+        option = _OPTION.match(argument[:_LOOKED_AT])
         hidden = bool(not hidden and option and not option.group(2) and _is_secret(option.group(1)))
     if len(arguments) > MOST_ARGUMENTS:
         told.append(f"… {len(arguments) - MOST_ARGUMENTS} more")
@@ -68,6 +70,7 @@ def masked(arguments: Sequence[str]) -> List[str]:
 
 def masked_text(text: str) -> str:
     """Return free text (a unit's description, a process title) with what looks like a secret replaced."""
+    text = text[:_LOOKED_AT]
     for pattern, replacement in _INSIDE:
         text = pattern.sub(replacement, text)
     return text
@@ -85,5 +88,7 @@ def _is_secret(name: str) -> bool:
     return not _WORDS.isdisjoint(word.lower() for word in re.split(r"[-_.]+", name))
 
 
-def _shortened(argument: str) -> str:
-    return argument if len(argument) <= LONGEST else f"{argument[:LONGEST]}… ({len(argument)} characters)"
+def _shortened(masked_argument: str, length: int) -> str:
+    if len(masked_argument) <= LONGEST and length <= _LOOKED_AT:
+        return masked_argument
+    return f"{masked_argument[:LONGEST]}… ({length} characters)"
