@@ -40,8 +40,9 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What was asked: the last part of the path, the Range and Authorization headers as they came."""
+    """What was asked: the method, the path, the Range and Authorization headers as they came."""
 
+    method: str
     path: str
     range: str | None
     authorization: str | None
@@ -159,7 +160,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, *, body: bool) -> None:
         request = Request(
-            path=self.path, range=self.headers["Range"], authorization=self.headers["Authorization"]
+            method=self.command,
+            path=self.path,
+            range=self.headers["Range"],
+            authorization=self.headers["Authorization"],
         )
         self.served.requests.append(request)
         if not self._let_in(request):

@@ -17,6 +17,7 @@ OPERATIONS: Dict[str, str] = {
     "tree.manifest": "hostenv.agent.tree:manifest",
     "record.survey": "hostenv.agent.record:survey",
     "record.owners": "hostenv.agent.record:owners",
+    "relay.forward": "hostenv.agent.relay:forward",
     "root.state": "hostenv.agent.layout:state",
     "interpreters.find": "hostenv.agent.interpreters:find",
     "interpreters.unpack": "hostenv.agent.interpreter_archive:unpack",

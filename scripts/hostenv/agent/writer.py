@@ -17,7 +17,7 @@ _taken: Dict[str, int] = {}
 """Lock files that this agent holds until it ends, by path."""
 
 
-def take(wire: Wire, *, root: str, who: Dict[str, Any], patience: float = 5.0) -> None:
+def take(wire: Wire, *, root: str, who: Dict[str, Any], patience: float = 2.5) -> None:
     """Hold the root's lock until this agent ends: a session that writes in several requests is alone.
 
     ``patience`` are seconds to wait for another holder: one whose connection was cut a moment ago ends as

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hostenv.machine.reach import Reach
     from hostenv.spec.lock import Lock, LockEntry
     from hostenv.steps.depot import Depot
+    from hostenv.steps.supply_stream import Sender
     from hostenv.steps.supply_survey import Held
 
 
@@ -50,7 +51,7 @@ class ControllerSend:
         ]
         return tuple(lines)
 
-    def apply(self, reach: Reach, progress: Progress) -> None:
+    def apply(self, reach: Sender, progress: Progress) -> None:
         """Fetch, then send. The host's lock is held; what has landed stays, whatever comes after."""
         missing = self.held.missing
         progress.phase("fetch here")

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hostenv.machine.bulk import File
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hostenv.agent.wheelhouse import Wheel
-    from hostenv.machine.reach import Reach
+    from hostenv.machine.agent import Agent
+
+
+class Sender(Protocol):
+    """A machine that files can be sent to: a host's reach, or a relay."""
+
+    @property
+    def agent(self) -> Agent:
+        """The agent there."""
+
+    def send_files(
+        self,
+        source: pathlib.Path,
+        destination: str,
+        files: Sequence[File],
+        *,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> Mapping[str, str]:
+        """Put files there: :func:`hostenv.machine.bulk.send_files`."""
 
 
 class Total:
@@ -32,7 +50,7 @@ class Total:
 
 
 def send(
-    reach: Reach,
+    reach: Sender,
     root: str,
     source: pathlib.Path,
     files: Sequence[Wheel],

@@ -14,6 +14,7 @@ from hostenv.steps.make import HostPython, pythons_of
 from hostenv.steps.supply_controller import ControllerSend, wheel_here
 from hostenv.steps.supply_host import HostFetch
 from hostenv.steps.supply_python import BringPython, choose
+from hostenv.steps.supply_relay import RelaySend
 from hostenv.steps.supply_survey import Held, survey
 from hostenv.workflows.host import who
 
@@ -157,6 +158,7 @@ class RemoteSupply(_Common):
     def __init__(self, session: Session, host: OpenHost, lock: Lock, *, tools: bool) -> None:
         super().__init__(session, host, lock, tools=tools)
         self._tools = tools
+        self._specs = tuple(session.fleet.specs.values())
         self._held = self._survey()
         self._way = self._choose_way() if self._held.missing else None
 
@@ -197,8 +199,10 @@ class RemoteSupply(_Common):
         path = self._held.paths.get(entry.sha256, f"{self._root}/wheelhouse/{entry.sha256}/{entry.filename}")
         return wheel_here(self._host.reach, self._depot, entry, path)
 
-    def _choose_way(self) -> HostFetch | ControllerSend:
+    def _choose_way(self) -> HostFetch | ControllerSend | RelaySend:
         supply = self._host.spec.supply
+        if supply.via:
+            return self._by_relay(supply.via)
         if supply.offline or supply.fetch is Fetching.CONTROLLER:
             return self._by_controller(None)
         try:
@@ -222,6 +226,18 @@ class RemoteSupply(_Common):
 
     def _by_controller(self, why: str | None) -> ControllerSend:
         return ControllerSend(root=self._root, lock=self._lock, held=self._held, depot=self._depot, why=why)
+
+    def _by_relay(self, via: str) -> RelaySend:
+        return RelaySend(
+            root=self._root,
+            spec=self._host.spec,
+            specs=self._specs,
+            via=via,
+            lock=self._lock,
+            held=self._held,
+            depot=self._depot,
+            who=self._who,
+        )
 
     def _python_for_fetch(self) -> HostPython | None:
         if isinstance(self._python, HostPython) and supply_host.is_new_enough(self._python):

@@ -1,0 +1,426 @@
+"""Building on hosts behind SSH: online and offline, cut, refused, and what comes along."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import platform
+import random
+import shutil
+import subprocess
+import tarfile
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hostenv.machine.agent import agent_on
+from hostenv.machine.local import LocalTransport
+from hostenv.steps import supply_uv
+from hostenv.steps.depot import Depot
+from kit.forwarder import Forwarder
+from kit.pythons import find_python
+from kit.registry import Fault
+from kit.remotes import PYTHON, Remotes, remote_hosts
+from kit.repository import DEMO_PATCH, Repository, listing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kit.remotes import RemoteHost
+    from kit.repository import Ran
+
+OFFLINE = "offline = true"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RemoteHost]]:
+    with remote_hosts(tmp_path_factory.mktemp("hosts"), ["a", "c", "r"]) as started:
+        yield started
+
+
+@pytest.fixture
+def remotes(repository: Repository, hosts: dict[str, RemoteHost], monkeypatch: pytest.MonkeyPatch) -> Remotes:
+    made = Remotes(repository=repository, hosts=hosts)
+    for name, value in made.install().items():
+        monkeypatch.setenv(name, value)
+    made.share("demo==1.0")
+    return made
+
+
+def done(ran: Ran) -> dict[str, dict[str, Any]]:
+    """Return the part of each host of a session that must have succeeded."""
+    assert ran.error is None, ran.error
+    assert ran.failure is None, ran.message
+    return {host["host"]: host for host in ran.document["hosts"]}
+
+
+def current(remotes: Remotes, name: str) -> str | None:
+    link = remotes.root(name) / "current/env"
+    return link.resolve().name if link.exists() else None
+
+
+def fetched(repository: Repository) -> dict[str, int]:
+    """Return how often the content of each wheel was asked for by hostenv."""
+    names = [path.name for path in repository.registry.folder.iterdir()]
+    whole = [each for each in repository.registry.requests if each.method == "GET" and each.range is None]
+    return {name: sum(each.file == name for each in whole) for name in names}
+
+
+@pytest.mark.parametrize("supply", [OFFLINE, "", 'fetch = "controller"'])
+def test_two_hosts_side_by_side_hold_the_same_bytes(
+    remotes: Remotes, repository: Repository, supply: str
+) -> None:
+    for name in ("a", "c"):
+        remotes.spec(name, supply=supply)
+    done(repository.run("lock", hosts=["a"]))
+    repository.registry.requests.clear()
+    built = done(repository.run("build_env", hosts=["a", "c"]))
+    each = 1 if supply else 2  # by default each host fetches by itself
+    assert fetched(repository) == {"demo-1.0-py3-none-any.whl": each, "helper-1.0-py3-none-any.whl": each}
+    assert built["a"]["fingerprint"] == built["c"]["fingerprint"]
+    for name in ("a", "c"):
+        assert current(remotes, name) == built[name]["build"]
+        environment = remotes.root(name) / "current/env"
+        assert repository.python("import demo, helper; print(helper.ONE)", environment) == "1"
+    before = {name: listing(remotes.root(name), skipped=["lock"]) for name in ("a", "c")}
+    again = done(repository.run("build_env", hosts=["a", "c"]))
+    assert {host["headline"] for host in again.values()} == {"nothing to do"}
+    assert {name: listing(remotes.root(name), skipped=["lock"]) for name in ("a", "c")} == before
+
+
+def test_a_series_is_computed_here_on_what_the_host_fetched(remotes: Remotes, repository: Repository) -> None:
+    repository.series("demo-1.0", DEMO_PATCH)
+    remotes.share("demo==1.0", env='patches = ["demo-1.0"]')
+    remotes.spec("a")
+    remotes.spec("c", supply=OFFLINE)
+    built = done(repository.run("build_env", "--relock", hosts=["a", "c"]))
+    assert built["a"]["fingerprint"] == built["c"]["fingerprint"]
+    told = repository.python("import demo; demo.main()", remotes.root("a") / "current/env")
+    assert told == "demo 1.0, patched"
+
+
+def test_a_host_that_cannot_reach_the_index_is_sent_the_wheels(
+    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost]
+) -> None:
+    remotes.spec("a")
+    done(repository.run("lock", hosts=["a"]))
+    broken = hosts["a"].home / "bin/python3"
+    whole = broken.read_text()
+    cut_off = "import socket\ndef _none(*_, **__):\n    raise OSError(101, 'Network is unreachable')\n"
+    broken.write_text(whole.replace("code =", f"{cut_off}socket.create_connection = _none\ncode =", 1))
+    try:
+        planned = repository.run("build_env", "--dry-run", hosts=["a"])
+        built = done(repository.run("build_env", hosts=["a"]))
+    finally:
+        broken.write_text(whole)
+    assert done(planned)["a"]["changed"] is False
+    assert current(remotes, "a") == built["a"]["build"]
+    assert (repository.folder / "home/.cache/hostenv/wheelhouse").is_dir()
+
+
+def test_wrong_bytes_are_neither_fetched_nor_kept(remotes: Remotes, repository: Repository) -> None:
+    for name, supply in (("a", ""), ("c", OFFLINE)):
+        remotes.spec(name, supply=supply)
+    done(repository.run("lock", hosts=["a"]))
+    wheel = repository.registry.folder / "helper-1.0-py3-none-any.whl"
+    repository.registry.lasting[wheel.name] = Fault(body=bytes(wheel.stat().st_size))
+    ran = repository.run("build_env", hosts=["a", "c"])
+    for host in ran.document["hosts"]:
+        assert "not the bytes that the lock names" in host["error"]["message"]
+        assert current(remotes, host["host"]) is None
+        assert not list(remotes.root(host["host"]).glob("wheelhouse/*/helper*"))
+
+
+@pytest.mark.parametrize("layout", ["flat", "by hash"])
+def test_a_filled_wheelhouse_is_read_and_never_written(
+    remotes: Remotes, repository: Repository, layout: str
+) -> None:
+    remotes.spec("a", supply=OFFLINE)
+    done(repository.run("lock", hosts=["a"]))
+    filled = repository.folder / "srv"
+    for path in repository.registry.folder.iterdir():
+        place = filled / (hashlib.sha256(path.read_bytes()).hexdigest() if layout == "by hash" else "")
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.move(path, place / path.name)
+    before = listing(filled)
+    remotes.spec("a", supply=f'{OFFLINE}\nwheelhouse = "{filled}"')
+    built = done(repository.run("build_env", hosts=["a"]))
+    assert current(remotes, "a") == built["a"]["build"]
+    assert listing(filled) == before
+    assert not list(remotes.root("a").glob("wheelhouse/*/*.whl"))
+
+
+def test_other_bytes_in_a_filled_wheelhouse_are_not_used(remotes: Remotes, repository: Repository) -> None:
+    filled = repository.folder / "srv"
+    filled.mkdir()
+    for path in repository.registry.folder.iterdir():
+        (filled / path.name).write_bytes(bytes(path.stat().st_size))
+    remotes.spec("a", supply=f'{OFFLINE}\nwheelhouse = "{filled}"')
+    built = done(repository.run("build_env", "--relock", hosts=["a"]))
+    assert current(remotes, "a") == built["a"]["build"]
+    assert len(list(remotes.root("a").glob("wheelhouse/*/*.whl"))) == 2
+
+
+def test_another_machine_is_refused_before_any_write(remotes: Remotes, repository: Repository) -> None:
+    for name in ("a", "c"):
+        remotes.spec(name, supply=OFFLINE)
+    done(repository.run("lock", hosts=["a"]))
+    remotes.reach_by({}, alias={"a": "c"})
+    ran = repository.run("build_env", hosts=["a"])
+    assert ran.host["outcome"] == "refused"
+    assert "this is c" in ran.message
+    assert not remotes.root("a").exists()
+
+
+def test_a_machine_with_the_right_key_and_another_id_is_refused(
+    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost]
+) -> None:
+    remotes.spec("a", supply=OFFLINE)
+    spec = repository.path / "envspecs/a.toml"
+    spec.write_text(spec.read_text().replace(hosts["a"].machine_id, "0" * 32))
+    ran = repository.run("build_env", "--relock", hosts=["a"])
+    assert ran.host["outcome"] == "refused"
+    assert hosts["a"].machine_id in ran.message
+    assert "0" * 32 in ran.message
+    assert not remotes.root("a").exists()
+
+
+def test_without_identity_the_lines_to_paste_are_told_and_work(
+    remotes: Remotes, repository: Repository
+) -> None:
+    remotes.spec("a", supply=OFFLINE, identity=False)
+    ran = repository.run("build_env", "--relock", hosts=["a"])
+    assert ran.host["outcome"] == "refused"
+    assert not remotes.root("a").exists()
+    hint = ran.host["error"]["hint"]
+    pasted = hint[hint.index("[identity]") :]
+    spec = repository.path / "envspecs/a.toml"
+    spec.write_text(f"{spec.read_text()}\n{pasted}\n")
+    done(repository.run("build_env", "--relock", hosts=["a"]))
+
+
+def test_wheels_of_another_architecture_come_too(remotes: Remotes, repository: Repository) -> None:
+    python = f"cp{PYTHON.replace('.', '')}"
+    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    for arch in (other, platform.machine()):
+        tag = f"{python}-{python}-manylinux_2_17_{arch}"
+        repository.wheel("native", "1.0", {"native/words.txt": arch}, tag=tag)
+    remotes.share("native==1.0", arch=other)
+    remotes.spec("a", supply=OFFLINE)
+    done(repository.run("lock", hosts=["a"]))
+    done(repository.run("fetch", hosts=["a"]))
+    (wheel,) = remotes.root("a").glob("wheelhouse/*/*.whl")
+    assert wheel.name.endswith(f"{other}.whl")
+    again = done(repository.run("fetch", hosts=["a"]))
+    assert again["a"]["changed"] is False
+
+
+def test_uv_for_another_architecture_comes_out_of_its_wheel(repository: Repository) -> None:
+    version = supply_uv.own_version()
+    script = f"uv-{version}.data/scripts/uv"
+    repository.wheel("uv", version, {script: b"\x7fELF other"}, tag="py3-none-manylinux_2_17_aarch64")
+    repository.wheel("uv", version, {script: b"\x7fELF wrong"}, tag="py3-none-manylinux_2_17_x86_64")
+    arch = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    binary = supply_uv.binary_for(arch, Depot(repository.folder / "depot"))
+    assert binary.path.read_bytes() == (b"\x7fELF other" if arch == "aarch64" else b"\x7fELF wrong")
+    assert os.access(binary.path, os.X_OK)
+    assert binary.sha256 == hashlib.sha256(binary.path.read_bytes()).hexdigest()
+
+
+def test_two_sessions_never_write_to_one_host(remotes: Remotes, repository: Repository) -> None:
+    remotes.spec("a", supply=OFFLINE)
+    done(repository.run("lock", hosts=["a"]))
+    root = remotes.root("a")
+    with agent_on(LocalTransport("first")) as first:
+        first.call("writer.take", root=str(root), who={"by": "somebody@desk", "session": "build_env"})
+        ran = repository.run("build_env", hosts=["a"])
+    assert ran.host["outcome"] == "refused"
+    assert "build_env by somebody@desk" in ran.message
+    assert [path.name for path in root.iterdir()] == ["lock"]
+    done(repository.run("build_env", hosts=["a"]))
+
+
+def test_credentials_reach_no_command_line_and_no_file(
+    remotes: Remotes, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "only-for-the-index"  # noqa: S105  a made-up one
+    repository.registry.login = ("reader", secret)
+    address = repository.registry.simple.replace("//", f"//reader:{secret}@")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", address)
+    remotes.spec("a", supply='fetch = "host"')
+    seen: set[str] = set()
+    with watching_command_lines(seen):
+        done(repository.run("build_env", "--relock", hosts=["a"]))
+    assert any("hostenv.index.remote" in line for line in seen), "the fetch was not seen"
+    assert not [line for line in seen if secret in line]
+    texts = [
+        path for path in remotes.root("a").rglob("*") if path.is_file() and path.stat().st_size < 1 << 20
+    ]
+    assert not [path for path in texts if secret.encode() in path.read_bytes()]
+
+
+@contextlib.contextmanager
+def watching_command_lines(seen: set[str]) -> Iterator[None]:
+    """Collect every command line and environment that this machine shows."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.01):
+            for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    seen.add(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_an_offline_build_survives_twenty_cuts(remotes: Remotes, repository: Repository) -> None:
+    chance = random.Random(20)  # noqa: S311  moments to cut at, the same in every run
+    remotes.spec("a", supply=OFFLINE)
+    old = done(repository.run("build_env", "--relock", hosts=["a"]))["a"]["build"]
+    noise = {f"demo/blob{number}": chance.randbytes(1 << 20) for number in range(6)}
+    repository.wheel("demo", "2.0", {"demo/__init__.py": "VERSION = '2.0'\n", **noise}, requires=["helper"])
+    remotes.share("demo==2.0")
+    done(repository.run("lock", hosts=["a"]))
+    cuts = 0
+    for number in range(20):
+        cuts += cut_build(remotes, repository, chance, in_time=number % 2 == 1)
+        assert current(remotes, "a") == old
+        version = repository.python("import demo; print(demo.VERSION)", remotes.root("a") / "current/env")
+        assert version == "1.0"
+    assert cuts == 20
+    new = done(repository.run("build_env", hosts=["a"]))["a"]
+    assert current(remotes, "a") == new["build"] != old
+    remotes.spec("c", supply=OFFLINE)
+    never_cut = done(repository.run("build_env", hosts=["c"]))["c"]
+    assert never_cut["fingerprint"] == new["fingerprint"]
+
+
+def cut_build(remotes: Remotes, repository: Repository, chance: random.Random, *, in_time: bool) -> bool:
+    """Build over a connection that is cut; tell whether that kept it from its end."""
+    host = remotes.hosts["a"]
+    with Forwarder(("127.0.0.1", host.port)) as link:
+        remotes.reach_by({"a": link.port})
+        timer = threading.Timer(chance.uniform(0.1, 0.6), link.cut)
+        if in_time:
+            timer.start()
+        else:
+            link.cut_after = int(chance.uniform(1_000, 6_400_000))
+        ran = repository.run("build_env", hosts=["a"])
+        timer.cancel()
+    remotes.reach_by({})
+    return bool(ran.host["outcome"] == "unreachable")
+
+
+def test_a_host_without_a_fitting_python_gets_one_by_hash(
+    remotes: Remotes, repository: Repository, tmp_path: pathlib.Path
+) -> None:
+    minor, python = another_python()
+    archive = tmp_path / f"cpython-{minor}-install_only.tar.gz"
+    pack_python(python, minor, archive)
+    version = subprocess.run(
+        [python, "-c", "import platform; print(platform.python_version())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    remotes.share("demo==1.0", python=minor)
+    table = (
+        f'[supply.python]\nfile = "{archive.name}"\nsha256 = "{digest}"\nversion = "{version}"\n'
+        f'url = "{archive.as_uri()}"'
+    )
+    remotes.spec("a", supply=OFFLINE)
+    refused = repository.run("build_env", "--relock", hosts=["a"])
+    assert f"there is no CPython {minor}" in refused.message
+    remotes.spec("a", supply=f"{OFFLINE}\n{table}")
+    built = done(repository.run("build_env", "--relock", hosts=["a"]))
+    assert built["a"]["interpreter"] == version
+    there = remotes.root("a") / "pythons" / digest[:16] / "python/bin" / f"python{minor}"
+    assert (remotes.root("a") / "current/env/bin/python").resolve() == there
+    assert done(repository.run("build_env", hosts=["a"]))["a"]["changed"] is False
+
+
+@pytest.fixture
+def relay(remotes: Remotes, hosts: dict[str, RemoteHost]) -> pathlib.Path:
+    """Let the host ``r`` reach ``a`` by its own ssh; return its wheelhouse."""
+    home = hosts["r"].home
+    (home / "ssh_config").write_text(hosts["a"].configured())
+    (home / "bin/ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {home}/ssh_config "$@"\n')
+    (home / "bin/ssh").chmod(0o755)
+    shutil.rmtree(home / ".cache", ignore_errors=True)
+    remotes.spec("a", supply=f'{OFFLINE}\nvia = "r"')
+    return home / ".cache/hostenv/wheelhouse"
+
+
+def test_bytes_pass_through_the_relay_and_not_through_here(
+    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
+) -> None:
+    repository.wheel("demo", "2.0", {"demo/blob": os.urandom(3 << 20)})
+    remotes.share("demo==2.0")
+    done(repository.run("lock", hosts=["a"]))
+    with Forwarder(("127.0.0.1", hosts["a"].port)) as to_a, Forwarder(("127.0.0.1", hosts["r"].port)) as to_r:
+        remotes.reach_by({"a": to_a.port, "r": to_r.port})
+        done(repository.run("fetch", hosts=["a"]))
+        assert to_a.forwarded + to_r.forwarded < 2 << 20
+    assert not (repository.folder / "home/.cache/hostenv").exists()
+    assert len(list(relay.glob("*/demo-2.0*.whl"))) == 1
+    assert len(list(remotes.root("a").glob("wheelhouse/*/demo-2.0*.whl"))) == 1
+    remotes.reach_by({})
+    assert done(repository.run("build_env", hosts=["a"]))["a"]["changed"]
+
+
+def test_a_relay_that_reaches_another_machine_writes_nothing_there(
+    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
+) -> None:
+    (hosts["r"].home / "ssh_config").write_text(hosts["c"].configured(alias="a"))
+    done(repository.run("lock", hosts=["a"]))
+    ran = repository.run("fetch", hosts=["a"])
+    assert ran.host["outcome"] == "refused"
+    assert hosts["c"].machine_id in ran.message
+    assert not list(remotes.root("a").glob("wheelhouse/*/*.whl"))
+    assert list(relay.glob("*/*.whl"))
+
+
+def test_a_relay_without_a_key_for_the_host_says_what_ssh_said(
+    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
+) -> None:
+    del relay
+    entry = hosts["a"].configured()
+    known = next(line for line in entry.splitlines() if "UserKnownHostsFile" in line)
+    (hosts["r"].home / "ssh_config").write_text(entry.replace(known, "  UserKnownHostsFile /dev/null"))
+    done(repository.run("lock", hosts=["a"]))
+    ran = repository.run("fetch", hosts=["a"])
+    assert "Host key verification failed" in ran.message
+    assert not list(remotes.root("a").glob("wheelhouse/*/*.whl"))
+
+
+def another_python() -> tuple[str, str]:
+    """Return a minor version that a host here does not find by itself, and an interpreter of it."""
+    for minor in ("3.12", "3.13", "3.10", "3.9"):
+        found = find_python(minor)
+        if found and minor != PYTHON and not pathlib.Path(f"/usr/bin/python{minor}").exists():
+            return minor, found
+    pytest.skip("no second CPython is here: pyenv or uv can install one")
+
+
+def pack_python(python: str, minor: str, archive: pathlib.Path) -> None:
+    """Pack an interpreter in python-build-standalone's layout, without what no build needs."""
+    prefix = pathlib.Path(python).resolve().parents[1]
+    left_out = ("test", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "__pycache__")
+
+    def trimmed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        name = member.name.rpartition("/")[2]
+        return None if name in left_out or name.startswith("config-") or name.endswith(".a") else member
+
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        for path in (f"bin/python{minor}", f"lib/python{minor}"):
+            packed.add(prefix / path, f"python/{path}", filter=trimmed)
