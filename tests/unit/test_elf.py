@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import re
 import subprocess
@@ -13,15 +14,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hostenv.agent import elf, elfsymbols, ldcache, loadersystem
+from hostenv.agent import elf, elfmodel, elfsymbols, ldcache, loadersystem
 from hostenv.agent.hostfiles import HostFiles
-from hostenv.agent.loader import File, Process
+from hostenv.agent.loader import Process
+from hostenv.agent.loadermodel import File, System
 from hostenv.agent.verdicts import Judge
 from kit.elf import PROGRAM, needs_gcc, shared, wrote
 
 if TYPE_CHECKING:
     import pathlib
 
+_NUMBERS = itertools.count()
 SOURCE = """
 int answer(void); extern int __attribute__((weak)) perhaps; static int mine(void){return 3;}
 int first(void){return answer() + mine() + (&perhaps ? 1 : 0);}
@@ -110,7 +113,7 @@ def test_the_programs_own_loader_is_read() -> None:
     system = loadersystem.system_of(found, {})
     said = _run(found.interpreter or "", "--list-diagnostics")
     assert list(system.folders) == re.findall(r'path\.system_dirs\[\w+\]="(.*)"', said)
-    assert "{}.{}".format(*system.glibc) == os.confstr("CS_GNU_LIBC_VERSION").split()[1]
+    assert "{}.{}".format(*system.glibc) == (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[1]
     levels = (_one(r'dl_hwcaps_subdirs="(.*)"', said) or "").split(":")
     active = int(_one(r"dl_hwcaps_subdirs_active=0x(\w+)", said) or "0", 16)
     known = [level for position, level in enumerate(reversed(levels)) if active >> position & 1]
@@ -181,15 +184,15 @@ def test_names_that_overlap_are_bounded(tmp_path: pathlib.Path) -> None:
     data = bytearray(whole.read_bytes())
     file = elf.ElfFile(descriptor := os.open(whole, os.O_RDONLY))
     os.close(descriptor)
-    table = file.tables.offset(elf.DT_SYMTAB) or 0
-    strings = file.tables.offset(elf.DT_STRTAB) or 0
-    size = file.tables.entries[elf.DT_STRSZ]
+    table = file.tables.offset(elfmodel.DT_SYMTAB) or 0
+    strings = file.tables.offset(elfmodel.DT_STRTAB) or 0
+    size = file.tables.entries[elfmodel.DT_STRSZ]
     data[strings + 1 : strings + size - 1] = b"x" * (size - 2)
     for index in range(1, count):
         place = table + 24 * index
         data[place : place + 4] = (1 + max(0, size - length) + index % 100).to_bytes(4, "little")
     whole.write_bytes(data)
-    with pytest.raises(elf.ElfError, match=r"absurd|no end"):
+    with pytest.raises(elfmodel.ElfError, match=r"absurd|no end"):
         _symbols(whole)
 
 
@@ -221,7 +224,8 @@ def test_an_unreadable_file(tmp_path: pathlib.Path) -> None:
 def _judge(path: pathlib.Path) -> None:
     """Judge a file that is new at every call: what was read of an inode is kept."""
     judge, process = _started()
-    judge.judge(process, str(path.rename(path.with_name(f"{len(judge.files.paths)}.so"))))  # type: ignore[attr-defined]
+    fresh = path.rename(path.with_name(f"{next(_NUMBERS)}.so"))
+    judge.judge(process, str(fresh))
 
 
 @functools.cache
@@ -232,7 +236,7 @@ def _started() -> tuple[Judge, Process]:
     return judge, process
 
 
-def _system() -> loadersystem.System:
+def _system() -> System:
     return loadersystem.system_of(elf.read_elf(PROGRAM), {})
 
 

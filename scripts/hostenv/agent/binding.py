@@ -16,7 +16,9 @@ from __future__ import annotations
 import array
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from hostenv.agent.elf import HIDDEN_VERSION
+from hostenv.agent.elfmodel import (
+    HIDDEN_VERSION,
+)
 from hostenv.agent.elfsymbols import Asked, Group, Offer, Symbols
 
 _FIRST_OWN_VERSION = 2
@@ -71,7 +73,7 @@ class Universe:
         return len(self._order)
 
     def add(self, groups: Iterable[Group]) -> Wants:
-        """Number the references of one object; return them as bits."""
+        """Give the references of one object their numbers; return them as bits."""
         everything: List[int] = []
         by_file: Dict[str, List[int]] = {}
         order = self._order
@@ -90,7 +92,11 @@ class Universe:
     def packed(self) -> List[Tuple[Tuple[Optional[str], Optional[str], bool], bytes, bytes]]:
         """Return the references for another process: names as one string, numbers as one array, a version."""
         return [
-            (tuple(asked), b"\0".join(numbers), array.array("I", numbers.values()).tobytes())
+            (
+                (asked.version, asked.file, asked.hidden),
+                b"\0".join(numbers),
+                array.array("I", numbers.values()).tobytes(),
+            )
             for asked, numbers in self._numbers.items()
         ]
 

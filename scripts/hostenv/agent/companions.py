@@ -52,5 +52,5 @@ class Companions:
         return self._judge.judge(prepared, os.path.join(site, path))
 
 
-def _resolved(entry: Any, found: "re.Match[str]") -> Any:
+def _resolved(entry: Any, found: re.Match[str]) -> Any:
     return {**entry, "path": entry["path"].format(*found.groups())}

@@ -8,137 +8,56 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Iterator, List, Optional, Tuple
 
-EM_X86_64, EM_AARCH64 = 62, 183
-ET_EXEC, ET_DYN = 2, 3
-PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_TLS = 1, 2, 3, 4, 7
-PT_GNU_STACK, PT_GNU_PROPERTY = 0x6474E551, 0x6474E553
-PF_X = 1
-DT_NULL, DT_NEEDED, DT_PLTRELSZ, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ = 0, 1, 2, 4, 5, 6, 7, 8
-DT_STRSZ, DT_SONAME, DT_RPATH, DT_SYMBOLIC, DT_JMPREL, DT_RUNPATH, DT_FLAGS = 10, 14, 15, 16, 23, 29, 30
-DT_INIT, DT_RELR = 12, 36
-DT_GNU_HASH, DT_VERSYM, DT_FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB
-DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
-DT_AUXILIARY, DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
-DF_STATIC_TLS = 0x10
-DF_1_NOOPEN, DF_1_NODEFLIB, DF_1_PIE = 0x40, 0x800, 0x08000000
-VER_FLG_BASE, VER_FLG_WEAK = 1, 2
-HIDDEN_VERSION = 0x8000
+from hostenv.agent import elfversions
+from hostenv.agent.elfmodel import (
+    DT_AUXILIARY,
+    DT_FILTER,
+    DT_FLAGS,
+    DT_FLAGS_1,
+    DT_NEEDED,
+    DT_NULL,
+    DT_RELR,
+    DT_RPATH,
+    DT_RUNPATH,
+    DT_SONAME,
+    DT_STRSZ,
+    DT_STRTAB,
+    EM_AARCH64,
+    EM_X86_64,
+    ET_DYN,
+    ET_EXEC,
+    LARGEST_TABLE,
+    LONGEST_NAME,
+    MOST_ENTRIES,
+    PT_DYNAMIC,
+    PT_GNU_PROPERTY,
+    PT_GNU_STACK,
+    PT_INTERP,
+    PT_LOAD,
+    PT_TLS,
+    Dependency,
+    Elf,
+    ElfError,
+    OtherClassError,
+    Segment,
+    Tables,
+    file_offset,
+    string_at,
+)
 
-LARGEST_TABLE = 256 << 20
-"""Bytes of a string or symbol table beyond which a file is taken for absurd (libtorch_cpu's have 30 MB)."""
-LONGEST_NAME = 1 << 16
 _MOST_SEGMENTS = 4096
-_MOST_ENTRIES = 1 << 16
+_HEADER_SIZE = 64
+_CLASS_64, _LITTLE_ENDIAN, _CURRENT = 2, 1, 1
+_SYSTEM_V, _GNU, _ABI_VERSIONS = 0, 3, 4
 _IDENT = struct.Struct("<HHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DYNAMIC = struct.Struct("<qQ")
-_VERNEED, _VERNAUX = struct.Struct("<HHIII"), struct.Struct("<IHHII")
-_VERDEF, _VERDAUX = struct.Struct("<HHHHIII"), struct.Struct("<II")
 _NOTE = struct.Struct("<III")
 _PROPERTY = struct.Struct("<II")
 _X86_ISA_1_NEEDED = 0xC0008002
-
-
-class ElfError(Exception):
-    """A file that the loader would not map, or whose tables are nonsense.
-
-    ``loader`` says that the message is the loader's own: it signals it wherever it meets the file.
-    ``machine`` is given where a loader for another machine passes such a file over (Debian's and Ubuntu's
-    glibc, measured with 2.36).
-    """
-
-    def __init__(self, message: str, *, loader: bool = False, machine: Optional[int] = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.loader = loader
-        self.machine = machine
-
-
-class OtherClassError(ElfError):
-    """A 32-bit file: a search goes on after it."""
-
-
-class VersionName(NamedTuple):
-    """One version that an object needs (``weak``: its absence is tolerated; ``hidden``: exact match only)."""
-
-    name: str
-    index: int
-    weak: bool
-    hidden: bool
-
-
-class VersionNeed(NamedTuple):
-    """The versions that an object needs of one library (DT_VERNEED)."""
-
-    file: str
-    versions: Tuple[VersionName, ...]
-
-
-class Dependency(NamedTuple):
-    """A DT_NEEDED, DT_AUXILIARY or DT_FILTER entry, in the order of the dynamic section."""
-
-    tag: int
-    name: str
-
-
-class Segment(NamedTuple):
-    """A PT_LOAD: where bytes of the file come to lie."""
-
-    offset: int
-    address: int
-    size: int
-    alignment: int
-    memory: int = 0
-
-
-class Elf(NamedTuple):
-    """The facts of one object that decide whether and how it loads; symbols are read apart.
-
-    ``definitions`` maps a version index to its name, ``None`` where the object has no DT_VERDEF.
-    ``stack`` are the flags of PT_GNU_STACK, ``None`` where it is missing. ``tls_size`` is PT_TLS's in bytes.
-    ``isa_needed`` are the bits of GNU_PROPERTY_X86_ISA_1_NEEDED. ``short`` is the number of bytes that
-    PT_LOAD segments name beyond the end of the file; ``dies``: the loader touches them.
-    """
-
-    bits: int
-    machine: int
-    type: int
-    soname: Optional[str] = None
-    dependencies: Tuple[Dependency, ...] = ()
-    rpath: Optional[str] = None
-    runpath: Optional[str] = None
-    flags: int = 0
-    flags_1: int = 0
-    interpreter: Optional[str] = None
-    stack: Optional[int] = None
-    tls_size: int = 0
-    isa_needed: int = 0
-    version_needs: Tuple[VersionNeed, ...] = ()
-    definitions: Optional[Dict[int, str]] = None
-    segments: Tuple[Segment, ...] = ()
-    dynamic: bool = True
-    relr: bool = False
-    short: int = 0
-    dies: bool = False
-
-    @property
-    def needed(self) -> Tuple[str, ...]:
-        """The DT_NEEDED names."""
-        return tuple(entry.name for entry in self.dependencies if entry.tag == DT_NEEDED)
-
-
-class Tables(NamedTuple):
-    """Where the dynamic section says that the tables lie, as file offsets, and the string table's bytes."""
-
-    entries: Dict[int, int]
-    segments: Tuple[Segment, ...]
-    strings: bytes
-
-    def offset(self, tag: int) -> Optional[int]:
-        """Return the file offset of the table that ``tag`` points to; ``None`` where there is none."""
-        return file_offset(self.segments, self.entries[tag]) if tag in self.entries else None
+_NOTE_SIZE, _WORD = 16, 4
 
 
 class ElfFile:
@@ -162,42 +81,10 @@ class ElfFile:
         header = self.pread(64, 0, "the header")
         (offset,) = struct.unpack_from("<Q", header, 40)
         size, count = struct.unpack_from("<HH", header, 58)
-        if size == 64 and 0 < offset and offset + size * count <= self.size:
+        if size == _HEADER_SIZE and offset > 0 and offset + size * count <= self.size:
             table = self.pread(size * count, offset, "the section table")
             for position in range(0, len(table), 64):
                 yield struct.unpack_from("<4xI8xQQQ", table, position)
-
-
-def read_exactly(descriptor: int, size: int, offset: int, what: str) -> bytes:
-    """Return ``size`` bytes from ``offset``; a short read is an :class:`ElfError`."""
-    data = os.pread(descriptor, size, offset)
-    while len(data) < size:
-        more = os.pread(descriptor, size - len(data), offset + len(data))
-        if not more:
-            raise ElfError(f"{what} at {offset:#x} (+{size:#x}) lies beyond the end of the file")
-        data += more
-    return data
-
-
-def file_offset(segments: Tuple[Segment, ...], address: int) -> int:
-    """Return where ``address`` lies in the file; raise :class:`ElfError` where no segment holds it."""
-    for segment in segments:
-        if segment.address <= address < segment.address + segment.size:
-            return address - segment.address + segment.offset
-    raise ElfError(f"address {address:#x} lies in no segment of the file")
-
-
-def string_at(strings: bytes, offset: int) -> str:
-    """Return the string at ``offset`` of a string table, undecodable bytes as surrogate escapes."""
-    return os.fsdecode(bytes_at(strings, offset))
-
-
-def bytes_at(strings: bytes, offset: int) -> bytes:
-    """Return the bytes at ``offset`` of a string table up to the next zero."""
-    end = strings.find(b"\0", offset, offset + LONGEST_NAME)
-    if end < 0:
-        raise ElfError(f"the string at {offset:#x} of the string table has no end")
-    return strings[offset:end]
 
 
 def read_elf(path: str) -> Elf:
@@ -219,24 +106,24 @@ def _header(file: ElfFile) -> Tuple[int, int, int, int, int, Optional[str]]:
     The order of the tests is glibc's (``open_verify``): magic, class, byte order, version, OS ABI, padding.
     """
     data = os.pread(file.descriptor, 64, 0)
-    if len(data) < 64:
+    if len(data) < _HEADER_SIZE:
         raise ElfError("file too short", loader=True)
     if data[:4] != b"\x7fELF":
         raise ElfError("invalid ELF header", loader=True)
-    if data[4] != 2:
+    if data[4] != _CLASS_64:
         raise OtherClassError("wrong ELF class: ELFCLASS32", loader=True)
     tests = (
-        (data[5] == 1, "ELF file data encoding not little-endian"),
-        (data[6] == 1, "ELF file version ident does not match current one"),
-        (data[7] in {0, 3}, "ELF file OS ABI invalid"),
-        (data[8] == 0 or (data[7] == 3 and data[8] < 4), "ELF file ABI version invalid"),
+        (data[5] == _LITTLE_ENDIAN, "ELF file data encoding not little-endian"),
+        (data[6] == _CURRENT, "ELF file version ident does not match current one"),
+        (data[7] in {_SYSTEM_V, _GNU}, "ELF file OS ABI invalid"),
+        (data[8] == 0 or (data[7] == _GNU and data[8] < _ABI_VERSIONS), "ELF file ABI version invalid"),
         (not any(data[9:16]), "nonzero padding in e_ident"),
     )
     kind, machine, version, _, phoff, _, _, _, phentsize, phnum, _, _, _ = _IDENT.unpack_from(data, 16)
     for sound, message in tests:
         if not sound:
             raise ElfError(message, loader=True, machine=machine)
-    if version != 1:
+    if version != _CURRENT:
         raise ElfError("ELF file version does not match current one", loader=True)
     objection = None
     if kind not in {ET_DYN, ET_EXEC}:
@@ -291,7 +178,7 @@ def _interpreter(file: ElfFile, headers: List[Tuple[int, ...]]) -> Optional[str]
 def _isa_needed(file: ElfFile, headers: List[Tuple[int, ...]]) -> int:
     """Return the x86 ISA bits that the GNU property note asks for; a malformed note asks for nothing."""
     for header in headers:
-        if header[0] == PT_GNU_PROPERTY and 16 <= header[5] <= LONGEST_NAME:
+        if header[0] == PT_GNU_PROPERTY and _NOTE_SIZE <= header[5] <= LONGEST_NAME:
             if header[2] + header[5] > file.size:
                 return 0
             note = file.pread(header[5], header[2], "the property note")
@@ -306,14 +193,14 @@ def _isa_of_note(note: bytes) -> int:
     position, end = 16, min(16 + size, len(note))
     while position + 8 <= end:
         property_type, length = _PROPERTY.unpack_from(note, position)
-        if property_type == _X86_ISA_1_NEEDED and length == 4 and position + 12 <= end:
+        if property_type == _X86_ISA_1_NEEDED and length == _WORD and position + 12 <= end:
             return int.from_bytes(note[position + 8 : position + 12], "little")
         position += 8 + (length + 7) // 8 * 8
     return 0
 
 
 def _with_dynamic(file: ElfFile, elf: Elf, header: Tuple[int, ...]) -> Tuple[Elf, Tables]:
-    size = min(header[5], _MOST_ENTRIES * _DYNAMIC.size) // _DYNAMIC.size * _DYNAMIC.size
+    size = min(header[5], MOST_ENTRIES * _DYNAMIC.size) // _DYNAMIC.size * _DYNAMIC.size
     # The loader reads the dynamic section where it is mapped, not at PT_DYNAMIC's file offset.
     offset = file_offset(elf.segments, header[3]) if size else 0
     ordered: List[Tuple[int, int]] = []
@@ -339,8 +226,8 @@ def _with_dynamic(file: ElfFile, elf: Elf, header: Tuple[int, ...]) -> Tuple[Elf
         flags=entries.get(DT_FLAGS, 0),
         flags_1=flags_1,
         relr=DT_RELR in entries,
-        version_needs=_version_needs(file, tables),
-        definitions=_version_definitions(file, tables),
+        version_needs=elfversions.version_needs(file, tables),
+        definitions=elfversions.version_definitions(file, tables),
     )
     return elf, tables
 
@@ -352,48 +239,12 @@ def _strings(file: ElfFile, segments: Tuple[Segment, ...], entries: Dict[int, in
     return file.pread(entries.get(DT_STRSZ, 0), offset, "the string table")
 
 
-_Record = Union[VersionNeed, Tuple[int, str]]
-
-
-def _version_needs(file: ElfFile, tables: Tables) -> Tuple[VersionNeed, ...]:
-    position = tables.offset(DT_VERNEED)
-    needs: List[VersionNeed] = []
-    while position is not None and len(needs) < _MOST_ENTRIES:
-        _, count, name, first, following = _VERNEED.unpack(file.pread(16, position, "a version need"))
-        versions = []
-        at = position + first
-        for _ in range(count):
-            _, flags, index, version, step = _VERNAUX.unpack(file.pread(16, at, "a version need"))
-            hidden = bool(index & HIDDEN_VERSION)
-            versions.append(
-                VersionName(
-                    string_at(tables.strings, version),
-                    index & ~HIDDEN_VERSION,
-                    bool(flags & VER_FLG_WEAK),
-                    hidden,
-                )
-            )
-            if not step:
-                break
-            at += step
-        needs.append(VersionNeed(string_at(tables.strings, name), tuple(versions)))
-        position = position + following if following else None
-    return tuple(needs)
-
-
-def _version_definitions(file: ElfFile, tables: Tables) -> Optional[Dict[int, str]]:
-    """Return version index → name, the file's own base version left out; ``None`` without DT_VERDEF."""
-    position = tables.offset(DT_VERDEF)
-    if position is None:
-        return None
-    found: Dict[int, str] = {}
-    for _ in range(_MOST_ENTRIES):
-        record = _VERDEF.unpack(file.pread(20, position, "a version definition"))
-        _, flags, index, count, _, first, following = record
-        if count and not flags & VER_FLG_BASE:
-            name, _ = _VERDAUX.unpack(file.pread(8, position + first, "a version definition"))
-            found[index & ~HIDDEN_VERSION] = string_at(tables.strings, name)
-        if not following:
-            break
-        position += following
-    return found
+def read_exactly(descriptor: int, size: int, offset: int, what: str) -> bytes:
+    """Return ``size`` bytes from ``offset``; a short read is an :class:`ElfError`."""
+    data = os.pread(descriptor, size, offset)
+    while len(data) < size:
+        more = os.pread(descriptor, size - len(data), offset + len(data))
+        if not more:
+            raise ElfError(f"{what} at {offset:#x} (+{size:#x}) lies beyond the end of the file")
+        data += more
+    return data

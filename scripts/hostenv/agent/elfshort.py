@@ -7,10 +7,17 @@ initialisation functions; what nobody touches then, nobody misses until later.
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import TYPE_CHECKING, Iterator
 
 from hostenv.agent import elfsymbols
-from hostenv.agent.elf import DT_INIT, ElfError, ElfFile, file_offset
+from hostenv.agent.elfmodel import (
+    DT_INIT,
+    ElfError,
+    file_offset,
+)
+
+if TYPE_CHECKING:
+    from hostenv.agent.elf import ElfFile
 
 
 def dies(file: ElfFile, page: int) -> bool:

@@ -10,9 +10,22 @@ import array
 import itertools
 import os
 import sys
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
-from hostenv.agent.elf import (
+from hostenv.agent.elf import ElfFile
+from hostenv.agent.elfmodel import (
     DT_GNU_HASH,
     DT_HASH,
     DT_JMPREL,
@@ -25,7 +38,6 @@ from hostenv.agent.elf import (
     HIDDEN_VERSION,
     LONGEST_NAME,
     ElfError,
-    ElfFile,
     bytes_at,
 )
 
@@ -49,7 +61,7 @@ Column = Sequence[int]
 
 
 class Asked(NamedTuple):
-    """The version that a reference asks for, and of which file; three times nothing where it asks for none."""
+    """The version that a reference asks for, and of which file; all empty where it asks for none."""
 
     version: Optional[str] = None
     file: Optional[str] = None
@@ -70,8 +82,11 @@ several only where a symbol exists in several versions."""
 
 
 class Symbols(NamedTuple):
-    """``wanted``: strong references. ``offered``: name → version entries. ``versioned``: whether the object
-    has DT_VERSYM at all: without it, it satisfies every version."""
+    """What an object asks others for and what it offers.
+
+    ``wanted``: strong references. ``offered``: name → version entries. ``versioned``: whether the object has
+    DT_VERSYM at all: without it, it satisfies every version.
+    """
 
     wanted: Tuple[Group, ...]
     offered: Mapping[bytes, Offer]
@@ -289,7 +304,7 @@ def _version_table(file: ElfFile) -> Dict[int, Asked]:
     table = {index: Asked(name) for index, name in (file.elf.definitions or {}).items()}
     for need in file.elf.version_needs:
         for version in need.versions:
-            table[version.index] = Asked(version.name, need.file, version.hidden)
+            table[version.number] = Asked(version.name, need.file, version.hidden)
     return table
 
 
@@ -318,7 +333,7 @@ def _binds(kind: int, bindings: Iterable[int]) -> bool:
     return kind >> 4 & 0xF in bindings and kind >> 8 & 3 not in _LOCAL_VISIBILITY
 
 
-def _valueless(kinds: Iterable[int]) -> Iterable[int]:
+def _valueless(kinds: Iterable[int]) -> FrozenSet[int]:
     """Return the kinds that a lookup accepts without a value: absolute and thread-local symbols."""
     return frozenset(kind for kind in kinds if kind >> 16 == SHN_ABS or kind & 0xF == STT_TLS)
 

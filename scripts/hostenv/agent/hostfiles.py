@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, FrozenSet, List, Optional, Tuple, Union
+from typing import Any, Dict, FrozenSet, List, Optional, Union
 
 from hostenv.agent import elfshort, elfsymbols, gpucode
-from hostenv.agent.elf import ElfError, ElfFile, OtherClassError
-from hostenv.agent.loader import File, Refusal
+from hostenv.agent.elf import ElfFile
+from hostenv.agent.elfmodel import (
+    ElfError,
+    OtherClassError,
+)
+from hostenv.agent.loadermodel import File, Identity, Refusal
 from hostenv.agent.verdicts import SymbolFiles
 
-Identity = Tuple[int, ...]
 Opened = Union[File, Refusal]
 
 

@@ -23,6 +23,7 @@ _HEADER = struct.Struct("<20sIIB3xI12x")
 _ENTRY = struct.Struct("<iIIIQ")
 _EXTENSION = struct.Struct("<IIII")
 _LIMIT = 64 << 20
+_MOST_EXTENSIONS = 64
 
 
 class CacheError(Exception):
@@ -95,7 +96,7 @@ def _hwcaps_names(data: bytes, start: int, offset: int) -> List[str]:
     if not offset or offset + 8 > len(data):
         return []
     magic, count = struct.unpack_from("<II", data, offset)
-    if magic != EXTENSION_MAGIC or count > 64 or offset + 8 + 16 * count > len(data):
+    if magic != EXTENSION_MAGIC or count > _MOST_EXTENSIONS or offset + 8 + 16 * count > len(data):
         return []
     for index in range(count):
         tag, _, at, size = _EXTENSION.unpack_from(data, offset + 8 + 16 * index)

@@ -8,129 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from hostenv.agent.elf import (
-    DF_1_NODEFLIB,
-    DF_1_NOOPEN,
-    DF_1_PIE,
-    DT_AUXILIARY,
-    DT_NEEDED,
-    ET_EXEC,
-    PF_X,
-    Elf,
-)
-
-NO_FILE = "No such file or directory"
-
-
-class System(NamedTuple):
-    """What the loader takes from its machine and its environment.
-
-    ``folders`` are the default folders compiled into the interpreter's own loader; ``cache`` the file of
-    each library name in ``/etc/ld.so.cache``; ``subfolders`` what is tried below every search folder, best
-    first (``glibc-hwcaps/x86-64-v3``), the folder itself last; ``isa`` the bits of the x86 levels that the
-    processor has; ``library_path`` and ``preload`` are LD_LIBRARY_PATH and LD_PRELOAD.
-    """
-
-    machine: int
-    folders: Tuple[str, ...]
-    cache: Dict[str, str]
-    glibc: Tuple[int, int]
-    subfolders: Tuple[str, ...] = ("",)
-    page_size: int = 4096
-    isa: int = 0xF
-    library_path: str = ""
-    preload: str = ""
-    lib: str = "lib"
-    platform: str = ""
-    cwd: str = "/"
-
-
-class File(NamedTuple):
-    """A file that the loader can map: ``identity`` is equal for two paths of one inode."""
-
-    identity: Tuple[int, ...]
-    elf: Elf
-
-
-class Refusal(NamedTuple):
-    """A path that gives no file. ``fatal``: the loader gives up there, unless the file is for another
-    ``machine`` (where that is given); else its search goes on.
-    """
-
-    message: str
-    fatal: bool = False
-    other_class: bool = False
-    machine: Optional[int] = None
-
-
-class Files:
-    """The file system as the loader sees it. A subclass reads a real one, or saved facts."""
-
-    def open(self, path: str) -> Union[File, Refusal]:
-        """Return the file at an absolute path."""
-        raise NotImplementedError
-
-    def has(self, folder: str, name: str) -> bool:
-        """Say whether ``folder`` (absolute) has an entry ``name``, which may be a relative path."""
-        raise NotImplementedError
-
-
-class LoadError(Exception):
-    """The loader's refusal. ``text`` is what ``dlerror`` says; the rest names its parts.
-
-    ``library``: a name that leads to no usable file. ``symbol``, ``version``: what no object defines.
-    ``requirer``: the path of the object that asked.
-    """
-
-    def __init__(
-        self,
-        text: str,
-        *,
-        library: Optional[str] = None,
-        symbol: Optional[bytes] = None,
-        version: Optional[str] = None,
-        requirer: Optional[str] = None,
-    ) -> None:
-        super().__init__(text)
-        self.text = text
-        self.library = library
-        self.symbol = symbol
-        self.version = version
-        self.requirer = requirer
-
-
-class Map:
-    """A mapped object. ``name`` is the path that was opened; ``names`` those it was asked for by."""
-
-    __slots__ = (
-        "direct",
-        "elf",
-        "identity",
-        "loader",
-        "main",
-        "name",
-        "names",
-        "origin",
-        "scope",
-        "searches",
-    )
-
-    def __init__(self, name: str, asked: str, file: File, loader: Optional[Map], origin: str) -> None:
-        self.name = name
-        self.names = {asked}
-        self.elf = file.elf
-        self.identity = file.identity
-        self.loader = loader
-        self.origin = origin
-        self.main = False
-        self.direct: Optional[List[Map]] = None
-        self.scope: List[Map] = []
-        self.searches: Dict[str, Tuple[str, ...]] = {}
-
-
-_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Z_]))")
+from hostenv.agent.elfmodel import DT_AUXILIARY, DT_NEEDED
+from hostenv.agent.loaderchecks import objection
+from hostenv.agent.loadermodel import NO_FILE, File, Files, Identity, LoadError, Map, Refusal, System
+from hostenv.agent.loadersearch import Search
 
 
 class Process:
@@ -142,16 +25,13 @@ class Process:
     def __init__(self, system: System, files: Files, parent: Optional[Process] = None) -> None:
         self.system = system
         self.files = files
+        self.search: Search = parent.search if parent else Search(system, files)
         self._parent = parent
         self._by_name: Dict[str, Map] = {}
-        self._by_identity: Dict[Tuple[int, ...], Map] = {}
+        self._by_identity: Dict[Identity, Map] = {}
         self._aliases: Dict[int, Set[str]] = {}
         self.maps: List[Map] = []
-        self.main: Optional[Map] = parent.main if parent else None
         self.global_scope: List[Map] = list(parent.global_scope) if parent else []
-        self._library_path: Optional[Tuple[str, ...]] = parent._library_path if parent else None
-        self._folders = tuple(_with_slash(folder) for folder in system.folders)
-        self.found: Dict[str, Tuple[str, str]] = {}
 
     def fork(self) -> Process:
         """Return a process that continues from here, leaving this one as it is."""
@@ -164,7 +44,7 @@ class Process:
             raise LoadError(f"{path}: {opened.message}", library=path)
         main = Map("", "", opened, None, os.path.dirname(path))
         main.main = True
-        self.main = main
+        self.search.begin(main)
         self._add(main)
         interpreter = opened.elf.interpreter
         if interpreter:
@@ -172,8 +52,6 @@ class Process:
             if isinstance(loader, Refusal):
                 raise LoadError(f"{interpreter}: {loader.message}", library=interpreter)
             self._add(Map(interpreter, interpreter, loader, main, os.path.dirname(interpreter)))
-        if self.system.library_path:
-            self._library_path = self._split(self.system.library_path, main, ":;")
         preloads = [entry for entry in map(self._preload, re.split("[ :]", self.system.preload)) if entry]
         main.scope = self._dependencies(main, preloads)
         self._check_versions(main.scope)
@@ -207,8 +85,8 @@ class Process:
         return self._parent is not None and self._parent.answers_to(item, name)
 
     def named(self, name: str) -> Optional[Map]:
-        """Return the object that is known under ``name``: by a name it was asked for, not yet by its SONAME."""
-        known = self._lookup(name)
+        """Return the object that was asked for by ``name``; its SONAME alone is not enough."""
+        known = self.lookup(name)
         if known is None or self.answers_to(known, name):
             return known
         return next((item for item in self.everything() if self.answers_to(item, name)), None)
@@ -242,19 +120,21 @@ class Process:
         return [root, *order]
 
     def _preload(self, name: str) -> Optional[Map]:
-        if not name or self.main is None:
+        if not name or self.search.main is None:
             return None
         try:
-            return self._object(name, self.main)
+            return self._object(name, self.search.main)
         except LoadError:
             return None  # the loader prints an error and goes on
 
-    def _lookup(self, name: str) -> Optional[Map]:
-        known = self._parent._lookup(name) if self._parent else None
+    def lookup(self, name: str) -> Optional[Map]:
+        """Return the first object that has ``name`` as a name it was asked for, or as its SONAME."""
+        known = self._parent.lookup(name) if self._parent else None
         return known or self._by_name.get(name)
 
-    def _identical(self, identity: Tuple[int, ...]) -> Optional[Map]:
-        known = self._parent._identical(identity) if self._parent else None
+    def identical(self, identity: Identity) -> Optional[Map]:
+        """Return the object that was mapped from the file ``identity``."""
+        known = self._parent.identical(identity) if self._parent else None
         return known or self._by_identity.get(identity)
 
     def _add(self, item: Map) -> None:
@@ -271,120 +151,44 @@ class Process:
 
     def _object(self, name: str, loader: Optional[Map]) -> Map:
         """Return the object that ``name`` leads to, mapping it where it is not yet (``_dl_map_object``)."""
-        known = self._lookup(name)
+        known = self.lookup(name)
         if known is not None:
             return self._alias(known, name)
         if "/" in name:
-            path: Optional[str] = self._expand(name, loader or self.main)
+            path: Optional[str] = self.search.expand(name, loader or self.search.main)
             opened = self._open(path) if path else Refusal(NO_FILE)
         else:
             path, opened = self._search(name, loader)
         if isinstance(opened, Refusal):
             raise _refusal(name, path, opened, loader)
-        known = self._identical(opened.identity)
+        known = self.identical(opened.identity)
         if known is not None:
             return self._alias(known, name)
         path = path or name
-        self._check_mappable(name, path, opened.elf)
-        item = Map(path, name, opened, loader, os.path.dirname(self._absolute(path)))
+        main = self.search.main
+        said = objection(self.system, main.elf if main else None, opened.elf)
+        if said:
+            raise LoadError(f"{name}: {said}", library=path)
+        item = Map(path, name, opened, loader, os.path.dirname(self.search.absolute(path)))
         self._add(item)
         return item
 
-    def _absolute(self, path: str) -> str:
-        return path if path.startswith("/") else f"{self.system.cwd.rstrip('/')}/{path}"
-
     def _open(self, path: str) -> Union[File, Refusal]:
         """Open ``path`` as ``open_verify`` does: one for another machine counts as absent."""
-        opened = self.files.open(self._absolute(path))
+        opened = self.files.open(self.search.absolute(path))
         machine = opened.elf.machine if isinstance(opened, File) else opened.machine
         return opened if machine in {None, self.system.machine} else Refusal(NO_FILE)
 
     def _search(self, name: str, loader: Optional[Map]) -> Tuple[Optional[str], Union[File, Refusal]]:
         # Where no folder is left to look in, no system call has failed: the message gives no reason.
-        result = Refusal(NO_FILE if self._has_folders(loader) else "")
-        for path in self._candidates(name, loader):
+        result = Refusal(NO_FILE if self.search.has_folders(loader) else "")
+        for path in self.search.candidates(name, loader):
             opened = self._open(path)
             if isinstance(opened, File) or opened.fatal:
                 return path, opened
             if opened.other_class:
                 result = opened
         return None, result
-
-    def _candidates(self, name: str, loader: Optional[Map]) -> Iterator[str]:
-        """Yield the paths where ``name`` exists, in the order in which the loader tries them."""
-        asking = loader or self.main
-        if loader is None or loader.elf.runpath is None:
-            seen_main = False
-            item = loader
-            while item is not None:
-                yield from self._below(self._paths(item, "rpath"), name)
-                seen_main = seen_main or item.main
-                item = item.loader
-            if not seen_main and self.main is not None:
-                yield from self._below(self._paths(self.main, "rpath"), name)
-        yield from self._below(self._library_path or (), name)
-        if loader is not None:
-            yield from self._below(self._paths(loader, "runpath"), name)
-        defaults = asking is None or not asking.elf.flags_1 & DF_1_NODEFLIB
-        cached = self.system.cache.get(name)
-        if cached is not None and (defaults or not cached.startswith(self._folders)):
-            yield cached
-        if defaults:
-            yield from self._below(self._folders, name)
-
-    def _has_folders(self, loader: Optional[Map]) -> bool:
-        """Say whether a search on behalf of ``loader`` tries any folder at all."""
-        asking = loader or self.main
-        chain: List[Map] = []
-        while loader is not None:
-            chain.append(loader)
-            loader = loader.loader
-        return bool(
-            asking is None
-            or not asking.elf.flags_1 & DF_1_NODEFLIB
-            or self._library_path
-            or self._paths(asking, "runpath")
-            or any(self._paths(item, "rpath") for item in chain)
-        )
-
-    def _below(self, folders: Sequence[str], name: str) -> Iterator[str]:
-        for folder in folders:
-            for sub in self.system.subfolders:
-                place = folder + sub
-                if self.files.has(self._absolute(place) if place else self.system.cwd, name):
-                    yield place + name
-
-    def _paths(self, item: Map, kind: str) -> Tuple[str, ...]:
-        """Return the folders of an object's RPATH or RUNPATH, each with its slash."""
-        if kind not in item.searches:
-            value = item.elf.rpath if kind == "rpath" else item.elf.runpath
-            item.searches[kind] = self._split(value, item, ":") if value else ()
-        return item.searches[kind]
-
-    def _split(self, value: str, item: Map, separators: str) -> Tuple[str, ...]:
-        """Return the folders of a path list (``fillin_rpath``). An empty element is the working folder."""
-        found: List[str] = []
-        for element in re.split(f"[{separators}]", value):
-            folder: Optional[str] = ""
-            if element:
-                folder = self._expand(element, item)
-                if not folder:
-                    continue
-                folder = _with_slash(folder)
-            if folder not in found:
-                found.append(folder or "")
-        return tuple(found)
-
-    def _expand(self, value: str, item: Optional[Map]) -> Optional[str]:
-        """Replace ``$ORIGIN``, ``$LIB`` and ``$PLATFORM``; ``None`` where a value is not known."""
-        if "$" not in value:
-            return value
-        values = {"ORIGIN": item.origin if item else "", "LIB": self.system.lib}
-        values["PLATFORM"] = self.system.platform
-        names = [match.group(1) or match.group(2) for match in _TOKEN.finditer(value)]
-        if not all(values[name] for name in names):
-            return None
-        return _TOKEN.sub(lambda match: values[match.group(1) or match.group(2)], value)
 
     def _dependencies(self, root: Map, preloads: List[Map]) -> List[Map]:
         """Return ``root``'s scope: breadth first, auxiliary objects before the one that names them."""
@@ -416,7 +220,7 @@ class Process:
         return order
 
     def _dependency(self, current: Map, tag: int, name: str) -> Optional[Map]:
-        expanded = self._expand(name, current)
+        expanded = self.search.expand(name, current)
         if expanded is None and tag == DT_AUXILIARY:
             return None
         try:
@@ -425,43 +229,6 @@ class Process:
             if tag == DT_AUXILIARY:
                 return None
             raise
-
-    def _check_mappable(self, name: str, path: str, elf: Elf) -> None:
-        """Raise what ``_dl_map_object_from_fd`` says of a file that it has opened by ``name``."""
-        message = self._misaligned(elf)
-        if message is None and not elf.segments:
-            message = "object file has no loadable segments"
-        for wrong, said in (
-            (elf.type == ET_EXEC, "cannot dynamically load executable"),
-            (elf.dies, f"the file is cut short by {elf.short} bytes: the process dies of SIGBUS"),
-            (not elf.dynamic, "object file has no dynamic section"),
-            (elf.flags_1 & DF_1_PIE, "cannot dynamically load position-independent executable"),
-            (elf.flags_1 & DF_1_NOOPEN, "shared object cannot be dlopen()ed"),
-        ):
-            if message is None and wrong:
-                message = said
-        if message is None and self.system.glibc >= (2, 41) and self._wants_stack(elf):
-            message = "cannot enable executable stack as shared object requires: Invalid argument"
-        if message:
-            raise LoadError(f"{name}: {message}", library=path)
-
-    def _misaligned(self, elf: Elf) -> Optional[str]:
-        """Return glibc's complaint about a segment's alignment: another one since 2.35 (BZ #28676)."""
-        page = self.system.page_size
-        if self.system.glibc >= (2, 35):
-            if any((segment.address - segment.offset) & (page - 1) for segment in elf.segments):
-                return "ELF load command address/offset not page-aligned"
-            return None
-        if any(segment.alignment & (page - 1) for segment in elf.segments):
-            return "ELF load command alignment not page-aligned"
-        if any((s.address - s.offset) & ((s.alignment or 1) - 1) for s in elf.segments):
-            return "ELF load command address/offset not properly aligned"
-        return None
-
-    def _wants_stack(self, elf: Elf) -> bool:
-        """Say whether an object needs an executable stack that the program has not (missing counts)."""
-        mine = self.main.elf.stack if self.main else None
-        return (elf.stack is None or bool(elf.stack & PF_X)) and mine is not None and not mine & PF_X
 
     def _check_versions(self, scope: Sequence[Map]) -> None:
         """Raise for the first version that an object needs and its provider does not define."""
@@ -505,13 +272,7 @@ def _refusal(name: str, path: Optional[str], opened: Refusal, loader: Optional[M
     if opened.other_class:
         return LoadError(f"{name}: {opened.message}", library=name, requirer=requirer)
     reason = f": {opened.message}" if opened.message else ""
-    return LoadError(
-        f"{name}: cannot open shared object file{reason}", library=name, requirer=requirer
-    )
-
-
-def _with_slash(folder: str) -> str:
-    return folder.rstrip("/") + "/"
+    return LoadError(f"{name}: cannot open shared object file{reason}", library=name, requirer=requirer)
 
 
 def _put_before(order: List[Map], current: Map, item: Map) -> None:

@@ -8,8 +8,13 @@ import re
 from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
 
 from hostenv.agent import ldcache
-from hostenv.agent.elf import EM_AARCH64, EM_X86_64, Elf, read_elf
-from hostenv.agent.loader import System
+from hostenv.agent.elf import read_elf
+from hostenv.agent.elfmodel import (
+    EM_AARCH64,
+    EM_X86_64,
+    Elf,
+)
+from hostenv.agent.loadermodel import System
 
 CACHE = "/etc/ld.so.cache"
 PRELOAD = "/etc/ld.so.preload"
@@ -92,7 +97,7 @@ def _platform(machine: int, features: FrozenSet[str]) -> str:
 
 
 def _legacy(platform: str, features: FrozenSet[str], glibc: Tuple[int, int]) -> Tuple[str, ...]:
-    """Return the folders that glibc up to 2.36 tries, too: every combination, in the order of a binary number."""
+    """Return the folders that glibc up to 2.36 tries, too: all combinations, as a binary number counts."""
     if glibc > _NEWEST_WITH_LEGACY:
         return ()
     parts = ["tls", platform] if platform == "haswell" else ["tls"]
@@ -100,7 +105,9 @@ def _legacy(platform: str, features: FrozenSet[str], glibc: Tuple[int, int]) -> 
         parts.append("avx512_1")
     parts += ["x86_64"] if platform in {"haswell", "x86_64"} else []
     chosen = itertools.product((True, False), repeat=len(parts))
-    return tuple("".join(f"{part}/" for part in itertools.compress(parts, some)) for some in chosen if any(some))
+    return tuple(
+        "".join(f"{part}/" for part in itertools.compress(parts, some)) for some in chosen if any(some)
+    )
 
 
 def _cache() -> Tuple[ldcache.Entry, ...]:

@@ -12,21 +12,32 @@ import os
 import sys
 import time
 import zlib
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional
 
 from hostenv.agent import loadersystem
-from hostenv.agent.hostfiles import HostFiles
-from hostenv.agent.preload import Environment
+
+if TYPE_CHECKING:
+    from hostenv.agent.hostfiles import HostFiles
+    from hostenv.agent.preload import Environment
 
 TICK = 50_000_000
 """Nanoseconds within which two changes may carry one time: more than any kernel's tick."""
 
-_MODULES = "binding elf elfsymbols fatbin gpucode hostfiles ldcache loader loadersystem objects preload reading verdicts"
+_MODULES = (
+    "binding companions elf elfmodel elfshort elfsymbols elfversions fatbin gpucode hostfiles ldcache loader "
+    "loaderchecks loadermodel loadersearch loadersystem objectowners objects preload reading savedfiles "
+    "verdicts"
+)
 State = Optional[List[int]]
 
 
 def key(
-    place: Environment, settings: Mapping[str, str], package: str, *, gpu: bool, host: Optional[Mapping[str, Any]]
+    place: Environment,
+    settings: Mapping[str, str],
+    package: str,
+    *,
+    gpu: bool,
+    host: Optional[Mapping[str, Any]],
 ) -> List[Any]:
     """Return what else an answer depends on: the question, the processor and this code."""
     features = sorted(loadersystem.processor_features())

@@ -11,7 +11,8 @@ from hostenv.agent import loadersystem, objectcache, preload, pyvenv, reading
 from hostenv.agent.companions import Companions
 from hostenv.agent.elf import read_elf
 from hostenv.agent.hostfiles import HostFiles
-from hostenv.agent.loader import File, Process, Refusal, System
+from hostenv.agent.loader import Process
+from hostenv.agent.loadermodel import File, Refusal, System
 from hostenv.agent.objectowners import Owners
 from hostenv.agent.preload import Environment
 from hostenv.agent.savedfiles import SavedFiles, saved_system
@@ -46,14 +47,14 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
 ) -> Dict[str, Any]:
     """Judge every shared object below the ``site-packages`` of ``venv`` by the loader's rules.
 
-    ``environment`` are the variables of the service (LD_LIBRARY_PATH, LD_PRELOAD); ``package`` is imported
-    before the second judgement; ``cwd`` is the service's working folder, which relative elements of an RPATH
-    mean; ``host`` another machine's saved libraries (``{"libraries": part of a probe, "glibc": [2, 39]}``),
-    against which the environment is judged instead of this machine's; ``cache`` a file in which the answer is kept until something changes that it
-    rests on. Nothing of the environment is run, and nothing is written but ``cache``.
+    ``environment``: the variables of the service (LD_LIBRARY_PATH, LD_PRELOAD); ``cwd`` its working folder,
+    which relative elements of an RPATH mean; ``package``: what is imported before the second judgement;
+    ``host``: another machine's saved libraries (``{"libraries": a probe's part, "glibc": [2, 39]}``), against
+    which the environment is judged instead of this machine's; ``cache``: a file that keeps the answer until
+    something changes that it rests on. Nothing of the environment is run; only ``cache`` is written.
 
-    Returns ``{"site", "interpreter", "glibc", "preload", "objects", "not_objects", "gpu_code", "cached",
-    "seconds"}``: ``objects`` as described in :mod:`hostenv.facts.objects`.
+    Returns what :class:`hostenv.facts.objects.LoadFacts` reads, ``gpu_code`` as ``abi.gpu_code`` answers,
+    whether the answer was ``cached``, and the ``seconds`` that it took.
     """
     del wire
     started = time.monotonic()
@@ -127,7 +128,7 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
 
 
 def environment_at(venv: str) -> Environment:
-    """Return where the Python code of ``venv`` lies. Raises :class:`AgentError` where it is no environment."""
+    """Return where the Python code of ``venv`` lies; :class:`AgentError` where it is no environment."""
     sites = pyvenv.site_packages(venv)
     program = os.path.realpath(os.path.join(venv, "bin", "python"))
     if len(sites) != 1:

@@ -12,10 +12,12 @@ import json
 import os
 import pkgutil
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from hostenv.agent.loader import Process
 from hostenv.agent.verdicts import Judge, Verdict
+
+if TYPE_CHECKING:
+    from hostenv.agent.loader import Process
 
 _VERSION = re.compile(r"^__version__\s*(?::[^=]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 _CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*['\"](\d+\.\d+)", re.MULTILINE)

@@ -11,14 +11,16 @@ import array
 import contextlib
 import os
 import pickle  # between this process and its own child
-from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from hostenv.agent import elfsymbols
 from hostenv.agent.binding import Universe
 from hostenv.agent.elfsymbols import Asked, Group, Offer, Symbols
-from hostenv.agent.hostfiles import HostFiles, Identity
-from hostenv.agent.loader import File, System
-from hostenv.agent.verdicts import Judge
+from hostenv.agent.loadermodel import File, Identity, System
+
+if TYPE_CHECKING:
+    from hostenv.agent.hostfiles import HostFiles
+    from hostenv.agent.verdicts import Judge
 
 FEW = 64
 """Files below which a second process is not worth its start."""
@@ -27,7 +29,7 @@ FEW = 64
 def read_all(  # noqa: PLR0913  files in, files out
     files: HostFiles, judge: Judge, system: System, paths: List[str], companions: List[str], *, helpers: bool
 ) -> None:
-    """Read ``paths`` and ``companions`` and all libraries of the system that they need, and number them all."""
+    """Read ``paths``, ``companions`` and all that they need of the system, and number the references."""
     helper = _Helper(files, paths[1::2]) if helpers and len(paths) >= FEW else None
     for path in [*companions, *(paths[::2] if helper else paths)]:
         files.open(path)
@@ -94,7 +96,7 @@ class _Helper:
         return True
 
     def satisfied(self, universe: Universe) -> Mapping[Identity, Tuple[int, int]]:
-        """Return for each file of the second process how many references there were, and which it satisfies."""
+        """Return by file of the second process: how many references there were, which it satisfies."""
         try:
             pickle.dump(universe.packed(), self._questions, pickle.HIGHEST_PROTOCOL)
             self._questions.flush()
@@ -123,7 +125,11 @@ def _serve(files: HostFiles, paths: List[str], questions: BinaryIO, answers: Bin
         "files": files.files,
         "places": files.places,
         "gpu": files.gpu or {},
-        "symbols": {identity: _packed(files.symbols[identity]) for identity in files.places if identity in files.symbols},
+        "symbols": {
+            identity: _packed(files.symbols[identity])
+            for identity in files.places
+            if identity in files.symbols
+        },
     }
     pickle.dump(found, answers, pickle.HIGHEST_PROTOCOL)
     answers.flush()

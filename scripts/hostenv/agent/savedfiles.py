@@ -10,10 +10,15 @@ import os
 import re
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from hostenv.agent.elf import ET_DYN, HIDDEN_VERSION, Elf, Segment
+from hostenv.agent.elfmodel import (
+    ET_DYN,
+    HIDDEN_VERSION,
+    Elf,
+    Segment,
+)
 from hostenv.agent.elfsymbols import Asked, Offer, Symbols
 from hostenv.agent.hostfiles import HostFiles
-from hostenv.agent.loader import File, Refusal, System
+from hostenv.agent.loadermodel import File, Refusal, System
 
 _ABSENT = Refusal("No such file or directory")
 _FIRST_VERSION = 2
@@ -28,7 +33,7 @@ _GLIBC_VERSION = re.compile(r"GLIBC_(\d+)\.(\d+)")
 class SavedFiles(HostFiles):
     """Below ``here`` the files of this machine; everywhere else what was saved of another."""
 
-    def __init__(  # noqa: PLR0913  the other machine, and where this one's files lie
+    def __init__(
         self,
         libraries: Mapping[str, Any],
         glibc: Sequence[int],
@@ -109,7 +114,7 @@ class SavedFiles(HostFiles):
 
 def saved_system(system: System, libraries: Mapping[str, Any], glibc: Sequence[int]) -> System:
     """Return the other machine's settings: ``system`` with its cache, its glibc and no legacy folders."""
-    cache = dict((name, path) for name, path in libraries.get("present") or ())
+    cache = dict(libraries.get("present") or ())
     for fact in libraries["read"]:
         library = fact.get("value")
         if library and library.get("path"):

@@ -7,13 +7,25 @@ relocations read, for the loader looks up only what a relocation uses and report
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Dict,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from hostenv.agent.binding import Universe, Wants
 from hostenv.agent.elfsymbols import Asked, Group, Symbols
-from hostenv.agent.loader import File, Files, LoadError, Map, Process, Refusal
+from hostenv.agent.loadermodel import File, Files, Identity, LoadError, Map, Refusal
 
-Identity = Tuple[int, ...]
+if TYPE_CHECKING:
+    from hostenv.agent.loader import Process
 
 
 class SymbolFiles(Files):
@@ -64,7 +76,7 @@ class Judge:
         self._gives: Dict[Identity, Tuple[int, int]] = {}
 
     def add(self, file: Union[File, Refusal]) -> None:
-        """Number the references of an object.
+        """Give the references of an object their numbers.
 
         Quickest where all objects are added before the first question: what is known of the others is
         worked out again whenever references are new.
@@ -177,9 +189,7 @@ class Judge:
             doubt = doubt or f"{item.name}: {_text(asked, name)} may be in {answer}"
         return Verdict(loads=None, unknown=doubt) if doubt else LOADS
 
-    def _assertion(
-        self, process: Process, scope: _Scope, item: Map, symbols: Symbols
-    ) -> Optional[Verdict]:
+    def _assertion(self, process: Process, scope: _Scope, item: Map, symbols: Symbols) -> Optional[Verdict]:
         """Return the verdict where a version is asked by name of an object that has none."""
         for group in symbols.wanted:
             provider = process.named(group.asked.file) if group.asked.file else None

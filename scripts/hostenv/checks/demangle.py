@@ -6,6 +6,9 @@ import ctypes
 import ctypes.util
 import functools
 
+_NAME = "__cxa_demangle"
+"""Itanium C++ ABI, section 3.4."""
+
 
 def demangle(symbol: str) -> str | None:
     """Return the C++ declaration of an Itanium-mangled name; ``None`` for a C name.
@@ -16,7 +19,7 @@ def demangle(symbol: str) -> str | None:
     if library is None or not symbol.startswith("_Z"):
         return None
     status = ctypes.c_int(-1)
-    text = library.__cxa_demangle(symbol.encode(), None, None, ctypes.byref(status))
+    text = library[_NAME](symbol.encode(), None, None, ctypes.byref(status))
     if status.value or not text:
         return None
     try:
@@ -40,7 +43,7 @@ def _runtime() -> ctypes.CDLL | None:
     for name in ("libstdc++.so.6", "libc++abi.so.1", "libc++.1.dylib"):
         try:
             library = ctypes.CDLL(name)
-            library.__cxa_demangle.restype = ctypes.c_void_p
+            library[_NAME].restype = ctypes.c_void_p
         except (OSError, AttributeError):
             continue
         return library

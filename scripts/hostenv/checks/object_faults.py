@@ -1,4 +1,4 @@
-"""Why an object does not load, in words: the catalogue's kind, who was expected to help, what can be typed."""
+"""Why an object does not load, in words: the catalogue's kind, whose fault, what can be typed."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def _torch(fault: Fault, symbol: str, evidence: tuple[str, ...]) -> Cause:
     old = _OLD_STRING.search(symbol) and "cxx11" not in symbol
     kind = "K01" if name in _KERNELS else "K03" if old else "K02"
     target = f" for torch {built[0]}" if built else " for another torch"
-    what = f"{owner} was built{target}; installed is torch {installed or 'none'}, which has not {shown(symbol)}"
+    what = (
+        f"{owner} was built{target}; installed is torch {installed or 'none'}, which has not {shown(symbol)}"
+    )
     if old:
         what += " (the old std::string ABI, _GLIBCXX_USE_CXX11_ABI=0)"
     fix = f"install torch=={built[0]}, or the {name} that is built for torch {installed}" if built else None
@@ -136,20 +138,40 @@ def _version(fault: Fault, version: str) -> Cause:
 def _library(fault: Fault, library: str) -> Cause:
     name = posixpath.basename(library)
     evidence = (f"{_at(fault)}: {fault.load.text}", *_built_for(fault))
-    if fault.machine in _MACHINES and library.endswith("/" + fault.path) and "cannot open" in str(fault.load.text):
+    if (
+        fault.machine in _MACHINES
+        and library.endswith("/" + fault.path)
+        and "cannot open" in str(fault.load.text)
+    ):
         what = f"is for {_MACHINES[fault.machine or 0]}, this interpreter is not"
-        return Cause(key="machine", kind="K56", what=what, evidence=evidence, fix="install the wheel for this machine")
+        return Cause(
+            key="machine", kind="K56", what=what, evidence=evidence, fix="install the wheel for this machine"
+        )
     if "/" in library:
         said = (fault.load.text or "").partition(": ")[2]
         kind = "K16" if "executable stack" in said else "K53"
-        fix = "install its distribution again" if kind == "K53" else "patchelf --clear-execstack on it, or a newer build"
-        return Cause(key=f"file {posixpath.normpath(library)}", kind=kind, what=f"{name}: {said}", evidence=evidence, fix=fix)
+        fix = (
+            "install its distribution again"
+            if kind == "K53"
+            else "patchelf --clear-execstack on it, or a newer build"
+        )
+        return Cause(
+            key=f"file {posixpath.normpath(library)}",
+            kind=kind,
+            what=f"{name}: {said}",
+            evidence=evidence,
+            fix=fix,
+        )
     known = provider_of(name)
     if known is None:
         return Cause(key=f"library {name}", kind="K18", what=f"no {name}", evidence=evidence)
     kind, brings, fix = known
     return Cause(
-        key=f"library {name}", kind=kind, what=f"no {name}: {brings} should bring it", evidence=evidence, fix=fix
+        key=f"library {name}",
+        kind=kind,
+        what=f"no {name}: {brings} should bring it",
+        evidence=evidence,
+        fix=fix,
     )
 
 
@@ -158,7 +180,7 @@ def _at(fault: Fault) -> str:
     if requirer is None:
         return fault.path
     site = fault.facts.site + "/"
-    return requirer[len(site) :] if requirer.startswith(site) else requirer
+    return requirer.removeprefix(site)
 
 
 def _built_for(fault: Fault) -> tuple[str, ...]:

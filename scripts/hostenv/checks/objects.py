@@ -160,7 +160,9 @@ def _group(group: Group, picked: tuple[SharedObject, ...], loads: LoadFacts) -> 
             object=picked[0].path if picked else group.distribution,
             severity=group.none,
             message=group.why,
-            evidence=tuple(f"{item.path}: {item.verdict.text or item.verdict.unknown}" for item in failing[:3]),
+            evidence=tuple(
+                f"{item.path}: {item.verdict.text or item.verdict.unknown}" for item in failing[:3]
+            ),
             fix=group.fix,
         )
         return
@@ -190,7 +192,9 @@ def _notes(facts: Facts) -> Iterator[Finding]:
     _, found = _sorted(facts)
     for why, items in found.notes.items():
         for item in items:
-            yield SPARE.finding(object=item.path, message=why, evidence=(str(item.verdict.text or item.verdict.unknown),))
+            yield SPARE.finding(
+                object=item.path, message=why, evidence=(str(item.verdict.text or item.verdict.unknown),)
+            )
 
 
 def _not_objects(facts: Facts) -> Iterator[Finding]:

@@ -97,8 +97,8 @@ class LoadFacts:
     """What ``abi.objects`` answers.
 
     ``preload`` is the verdict on ``import PACKAGE`` itself, ``None`` where the package is not installed.
-    ``not_objects``: path → why a file with a shared object's name is none. ``owners``: path → ``name-version``
-    of the distribution that brought an object that does not load; ``built_for``: that → the version of the
+    ``not_objects``: path → why a file of such a name is none. ``owners``: path → ``name-version`` of the
+    distribution that brought an object that does not load; ``built_for``: that → the version of the
     package that it names, and where it says so. ``installed``: normalised name → version.
     """
 

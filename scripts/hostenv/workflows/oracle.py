@@ -57,8 +57,8 @@ def compare(venv: str, environment: Mapping[str, str] | None = None, package: st
     with agent_on(LocalTransport("local")) as agent:
         answer = agent.call("abi.objects", venv=venv, environment=settings, package=package, gpu=False)
     facts = LoadFacts.from_dict(answer)
-    python = os.path.join(venv, "bin", "python")
-    paths = [os.path.join(facts.site, item.path) for item in facts.objects]
+    python = f"{venv}/bin/python"
+    paths = [f"{facts.site}/{item.path}" for item in facts.objects]
     real = _ask(python, (), paths, settings)
     loads: dict[str, Sequence[Load]] = {ALONE: [item.alone for item in facts.objects]}
     found = {ALONE: [real[path] for path in paths]}
