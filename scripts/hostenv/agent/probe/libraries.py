@@ -8,7 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from hostenv.agent import ldcache
-from hostenv.agent.elf import EM_AARCH64, EM_X86_64, HIDDEN_VERSION, ElfError, ElfFile
+from hostenv.agent.elf import ElfFile
+from hostenv.agent.elfmodel import EM_AARCH64, EM_X86_64, HIDDEN_VERSION, ElfError
 from hostenv.agent.elfsymbols import read_symbols
 from hostenv.agent.probe.fact import Json, UnknownError, fact, known, reason_of, unknown
 
