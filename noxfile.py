@@ -74,6 +74,12 @@ def fetch(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none", default=False)
+def status(session: nox.Session) -> None:
+    """One line a HOST: build, processes, hold, GPUs, disk, age of facts."""
+    _session(session, "status")
+
+
+@nox.session(venv_backend="none", default=False)
 def switch(session: nox.Session) -> None:
     """Activate the staged build of each HOST, or another."""
     _session(session, "switch")
@@ -89,6 +95,24 @@ def rollback(session: nox.Session) -> None:
 def verify_abi(session: nox.Session) -> None:
     """Judge every binary of each HOST's environment against itself and its host."""
     _session(session, "verify_abi")
+
+
+@nox.session(venv_backend="none", default=False)
+def match(session: nox.Session) -> None:
+    """Compare each TARGET's environment with REFERENCE's: equal, or what differs and why."""
+    _session(session, "match")
+
+
+@nox.session(venv_backend="none", default=False)
+def builds(session: nox.Session) -> None:
+    """List the builds of each HOST: size, age, and what uses them."""
+    _session(session, "builds")
+
+
+@nox.session(venv_backend="none", default=False)
+def prune(session: nox.Session) -> None:
+    """Remove the builds of each HOST that nothing uses."""
+    _session(session, "prune")
 
 
 def _dependencies(*groups: str) -> list[str]:

@@ -75,6 +75,22 @@ def _probing(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _matching(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--diff", action="store_true", help="show what differs in text files")
+    parser.add_argument("--rehash", action="store_true", help="read every byte, whatever is remembered")
+
+
+def _pruning(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--wheels", action="store_true", help="remove wheels, too, that no build and no lock names"
+    )
+    parser.add_argument(
+        "--despite-unknown",
+        action="store_true",
+        help="although processes of other users cannot be looked into",
+    )
+
+
 def _rolling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serial", type=_positive, metavar="N", help="this many hosts at a time")
     parser.add_argument("--max-fail", type=int, default=0, metavar="N", help="go on after N failed hosts (0)")
@@ -105,7 +121,15 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "switch": ("Activate the staged build, or another.", (_writing, _choosing, _switching, _rolling)),
     "verify_abi": ("Judge every binary of each host's environment, statically.", (_judging,)),
     "probe": ("Read what is there, on several hosts at once; nothing is changed.", (_probing,)),
+    "status": ("One line a host: build, processes, hold, GPUs, disk; nothing is changed.", ()),
     "oracle": ("Hold the simulated loader against the real one; HOST is the path of a venv here.", ()),
+    "match": (
+        "Compare each TARGET with the first; a place is HOST, its current build, or HOST:PATH, any virtual "
+        "environment. One place alone is compared with what was built there.",
+        (_matching,),
+    ),
+    "builds": ("List the builds of each host: size, age, and what uses them.", ()),
+    "prune": ("Remove the builds that nothing uses, beyond build.keep.", (_writing, _pruning)),
     "rollback": (
         "Go back to the previous generation and hold the host there.",
         (_writing, _choosing, _explaining, _switching, _rolling),

@@ -12,16 +12,18 @@ import os
 import posixpath
 import stat as modes
 import time
-import zlib
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set, Tuple
 
 from hostenv.agent import pyvenv, record, statcache, tree, walk
 from hostenv.agent.folders import Folders
 from hostenv.agent.layout import OWN, Layout, machine_id, read_json
 from hostenv.agent.statcache import StatCache
-from hostenv.agent.tree import Tree
 from hostenv.agent.wire import PIECE, AgentError, Wire
+
+if TYPE_CHECKING:
+    from hostenv.agent.distinfo import Distribution
+    from hostenv.agent.tree import Tree
 
 
 @dataclass
@@ -62,6 +64,7 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
             "machine_id": machine_id(),
             "interpreter": pyvenv.describe(real),
             "stat": stat_digest(real, walked, moment),
+            "site": next(iter(pyvenv.site_packages(real)), None),
             "kept": _kept(real) if build else None,
             "wanted": False,
             "summary": None,
@@ -132,8 +135,7 @@ def _kept(real: str) -> Optional[Dict[str, Any]]:
         return None
     return {
         "fingerprint": facts["tree"]["fingerprint"],
-        "site": facts.get("site"),
-        "inputs": inputs,
+        "inputs": {layer: inputs.get(layer, []) for layer in ("wheels", "series", "overlays")},
         "applied": facts.get("applied", {}),
         "overlaid": facts.get("overlaid", {}),
     }
@@ -163,7 +165,7 @@ def claims(wire: Wire, *, path: str, paths: List[str]) -> Dict[str, Any]:
     """Return the distributions at ``path`` (name → version), and whose each of ``paths`` is.
 
     ``owners``: path → ``name==version`` → sha256 as RECORD says, in hex, or ``None``. ``beside``: a path
-    that nobody owns → the distributions that own most of the nearest folder above it that anybody owns.
+    that nobody owns → the distribution that alone owns the nearest folder above it that anybody owns.
     """
     del wire
     installed = record.installed(path)
@@ -182,16 +184,15 @@ def claims(wire: Wire, *, path: str, paths: List[str]) -> Dict[str, Any]:
     }
 
 
-def _beside(installed: List[Any], paths: List[bytes]) -> Dict[bytes, str]:
+def _beside(installed: List[Distribution], paths: List[bytes]) -> Dict[bytes, str]:
     if not paths:
         return {}
     folders: Dict[bytes, Set[str]] = {}
     for distribution in installed:
         name = distribution.key.partition("==")[0]
-        for folder in {posixpath.dirname(row) for row in distribution.rows}:
-            while folder and not folder.endswith(b"/site-packages") and folder != b"bin":
+        for parent in {posixpath.dirname(row) for row in distribution.rows}:
+            for folder in _up_to_site(parent):
                 folders.setdefault(folder, set()).add(name)
-                folder = posixpath.dirname(folder)
     found = {}
     for path in paths:
         folder = posixpath.dirname(path)
@@ -200,6 +201,13 @@ def _beside(installed: List[Any], paths: List[bytes]) -> Dict[bytes, str]:
         if len(folders.get(folder, ())) == 1:
             (found[path],) = folders[folder]
     return found
+
+
+def _up_to_site(folder: bytes) -> Iterator[bytes]:
+    """Yield a folder and those above it that can belong to one distribution."""
+    while folder and not folder.endswith(b"/site-packages") and folder != b"bin":
+        yield folder
+        folder = posixpath.dirname(folder)
 
 
 def texts(wire: Wire, *, path: str, paths: List[str], largest: int) -> Dict[str, Dict[str, Any]]:

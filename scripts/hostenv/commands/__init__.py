@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 _MODULES: Mapping[str, str] = {
     "build_env": "hosts",
+    "builds": "builds",
     "fetch": "hosts",
     "lock": "hosts",
+    "match": "match",
     "oracle": "oracle",
     "probe": "probe",
+    "prune": "hosts",
     "rollback": "hosts",
+    "status": "status",
     "switch": "hosts",
     "verify_abi": "verify_abi",
 }

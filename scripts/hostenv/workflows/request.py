@@ -30,6 +30,11 @@ class Request:
     python: str | None = None
     """A minor version to lock for, where the spec allows several."""
     despite_running: bool = False
+    despite_unknown: bool = False
+    """Prune although some processes cannot be looked into."""
+    rehash: bool = False
+    diff: bool = False
+    wheels: bool = False
     adopt_link: bool = False
     build: str | None = None
     why: str | None = None

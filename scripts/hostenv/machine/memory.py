@@ -1,0 +1,86 @@
+"""What the controller remembers of environments on hosts, so that nothing is written there."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import pathlib
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hostenv.agent.files import write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEPT = 64
+"""Environments that are remembered, the last used ones; one of 75,000 files takes up to 7 MB."""
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remembered:
+    """What the last look at an environment found.
+
+    ``stat`` as the host told it, ``tree`` the summary as JSON; the ``manifest``, and the ``cache`` for a
+    host that keeps none for this environment, as they travelled.
+    """
+
+    stat: str | None
+    tree: Mapping[str, Any]
+    manifest: bytes | None = None
+    cache: bytes | None = None
+
+
+class Memory:
+    """Remembered environments by name. What cannot be read, or written, was never there."""
+
+    def __init__(self, folder: pathlib.Path | None = None) -> None:
+        self._folder = folder or _default_folder()
+
+    def load(self, name: str) -> Remembered | None:
+        """Return what is remembered under ``name``."""
+        with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+            with zipfile.ZipFile(self._path(name)) as archive:
+                parts = {part: archive.read(part) for part in archive.namelist()}
+            head = json.loads(parts["head.json"])
+            if head["version"] == _VERSION:
+                return Remembered(
+                    stat=head["stat"],
+                    tree=head["tree"],
+                    manifest=parts.get("manifest"),
+                    cache=parts.get("cache"),
+                )
+        return None
+
+    def save(self, name: str, remembered: Remembered) -> None:
+        """Remember, and forget what was not used for longest."""
+        head = {"version": _VERSION, "stat": remembered.stat, "tree": remembered.tree}
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            archive.writestr("head.json", json.dumps(head))
+            if remembered.manifest is not None:
+                archive.writestr("manifest", remembered.manifest, zipfile.ZIP_STORED)
+            if remembered.cache is not None:
+                archive.writestr("cache", remembered.cache)
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_file(str(self._path(name)), packed.getvalue(), 0o600)
+            oldest_first = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime)
+            for path in oldest_first[:-KEPT]:
+                path.unlink()
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self._folder / hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _default_folder() -> pathlib.Path:
+    """Return the folder below the user's cache (XDG Base Directory Specification)."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = pathlib.Path(cache) if cache.startswith("/") else pathlib.Path.home() / ".cache"
+    return base / "hostenv" / "environments"
