@@ -36,7 +36,7 @@ from hostenv.spec.host import (
     ReservedGpu,
     Transport,
 )
-from hostenv.spec.rules import Capture, Command, Layer, Model, Overlay, Reference, Source, System, Waiver
+from hostenv.spec.rules import Capture, Command, Layer, Model, OverlayUse, Reference, Source, System, Waiver
 from hostenv.spec.spec import Spec
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def test_every_field_of_env_and_platform_comes_from_the_class(example: Fleet) ->
 
 def test_every_field_that_judges(example: Fleet) -> None:
     spec = example.specs["ct200"]
-    assert spec.overlays == (Overlay(name="ct129-abi", require_arch=("12.0",)),)
+    assert spec.overlays == (OverlayUse(name="ct129-abi", require_arch=("12.0",)),)
     assert spec.reference == Reference(host="ct129", equal=tuple(Layer), may_differ=("flashinfer/data/**",))
     assert spec.system == System(
         commands=(

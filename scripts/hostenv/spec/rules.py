@@ -76,14 +76,14 @@ class Capture:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Overlay:
+class OverlayUse:
     """An overlay to lay over the build, refused before a copy if its GPU code lacks ``require_arch``."""
 
     name: str
     require_arch: tuple[str, ...]
 
     @classmethod
-    def from_table(cls, table: Table) -> Overlay:
+    def from_table(cls, table: Table) -> OverlayUse:
         """Read one entry of ``[[overlays]]``."""
         return cls(
             name=table.get("name", words.name),

@@ -9,7 +9,7 @@ from hostenv.document import list_of, table_of
 from hostenv.spec import words
 from hostenv.spec.environment import Build, Env, Platform, Supply
 from hostenv.spec.host import Gpus, Host, Identity, Transport
-from hostenv.spec.rules import Capture, Checks, Model, Overlay, Reference, Service, System
+from hostenv.spec.rules import Capture, Checks, Model, OverlayUse, Reference, Service, System
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ class Spec:
     build: Build
     env: Env
     platform: Platform
-    overlays: tuple[Overlay, ...]
+    overlays: tuple[OverlayUse, ...]
     reference: Reference | None
     system: System
     checks: Checks
@@ -71,7 +71,7 @@ class Spec:
             build=table.get("build", table_of(Build.from_table), Build()),
             env=table.get("env", table_of(Env.from_table), Env()),
             platform=table.get("platform", table_of(Platform.from_table), Platform()),
-            overlays=table.get("overlays", list_of(table_of(Overlay.from_table)), ()),
+            overlays=table.get("overlays", list_of(table_of(OverlayUse.from_table)), ()),
             reference=table.get("reference", table_of(Reference.from_table), None),
             system=table.get("system", table_of(System.from_table), System()),
             checks=table.get("checks", table_of(Checks.from_table), Checks()),
