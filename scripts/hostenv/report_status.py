@@ -26,6 +26,7 @@ STATUS_VERSION = 1
 """Version of the document that ``docs/schema/status.schema.json`` describes."""
 
 _SHORT = 8
+_NAMED = 4
 _COLUMNS = ("host", "build", "running", "gpus", "free", "facts")
 
 
@@ -120,6 +121,13 @@ def _of_status(line: HostLine, status: HostStatus) -> Iterator[tuple[str, str]]:
     if hold:
         since = dt.datetime.fromtimestamp(hold.since, dt.UTC)
         yield f"held by {hold.by} since {since:%Y-%m-%d %H:%M} UTC: {hold.why}", "yellow"
+    waived = _waived(status)
+    if waived:
+        named = ", ".join(
+            f"{each['rule']} {each['object']} until {each['until']}" for each in waived[:_NAMED]
+        )
+        more = f" and {len(waived) - _NAMED} more" if len(waived) > _NAMED else ""
+        yield f"waived in the current build: {named}{more}", "dim"
     for build, users in status.outdated_users.items():
         yield f"build {build[:_SHORT]} is not current, and {_users(users)} run from it", "yellow"
     uses = gpu_uses(status, line.spec.gpus.reserved if line.spec.gpus else ())
@@ -132,6 +140,17 @@ def _of_status(line: HostLine, status: HostStatus) -> Iterator[tuple[str, str]]:
             yield f"GPU {use.gpu.index} held by {holder.what}{pid}{began}", "dim"
         if use.reserved:
             yield f"GPU {use.gpu.index} reserved: {use.reserved.why}", "dim"
+
+
+def _waived(status: HostStatus) -> list[dict[str, str]]:
+    """Return the findings that the current build's receipt says were waived."""
+    kept = status.state.receipt.get("waived")
+    each_has = ("rule", "object", "until")
+    return [
+        {key: str(finding.get(key, "")) for key in each_has}
+        for finding in (kept if isinstance(kept, list) else ())
+        if isinstance(finding, dict)
+    ]
 
 
 def _users(users: Sequence[PathUser]) -> str:
@@ -165,6 +184,7 @@ def _document(line: HostLine) -> dict[str, object]:
         "gpus": _gpu_documents(line, status) if status else None,
         "free": status.state.free if status else None,
         "facts_age_days": line.facts_age.then(lambda age: age.days, None),
+        "waived": _waived(status) if status else [],
         "expiring": [
             {"rule": each.rule, "object": each.object, "until": each.until.isoformat()}
             for each in line.expiring
