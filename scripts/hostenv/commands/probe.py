@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     """Probe the request's hosts side by side."""
     fleet = load_fleet(repository / "envspecs")
-    options = ProbeOptions(jobs=request.jobs, save=fleet.folder / "facts" if request.save else None)
+    options = ProbeOptions(jobs=request.jobs, save=request.save)
     specs = fleet.select(request.hosts)
     with Live() as listener:
         for spec in specs:
