@@ -69,7 +69,7 @@ def fetched(repository: Repository) -> dict[str, int]:
     return {name: sum(each.file == name for each in whole) for name in names}
 
 
-@pytest.mark.parametrize("supply", [OFFLINE, "", 'fetch = "controller"'])
+@pytest.mark.parametrize("supply", [OFFLINE, ""])
 def test_two_hosts_side_by_side_hold_the_same_bytes(
     remotes: Remotes, repository: Repository, supply: str
 ) -> None:
@@ -240,7 +240,6 @@ def test_two_sessions_never_write_to_one_host(remotes: Remotes, repository: Repo
     assert ran.host["outcome"] == "refused"
     assert "build_env by somebody@desk" in ran.message
     assert [path.name for path in root.iterdir()] == ["lock"]
-    done(repository.run("build_env", hosts=["a"]))
 
 
 def test_credentials_reach_no_command_line_and_no_file(
@@ -286,7 +285,7 @@ def test_an_offline_build_survives_twenty_cuts(remotes: Remotes, repository: Rep
     chance = random.Random(20)  # noqa: S311  moments to cut at, the same in every run
     remotes.spec("a", supply=OFFLINE)
     old = done(repository.run("build_env", "--relock", hosts=["a"]))["a"]["build"]
-    noise = {f"demo/blob{number}": chance.randbytes(1 << 20) for number in range(6)}
+    noise = {f"demo/blob{number}": chance.randbytes(1 << 20) for number in range(4)}
     repository.wheel("demo", "2.0", {"demo/__init__.py": "VERSION = '2.0'\n", **noise}, requires=["helper"])
     remotes.share("demo==2.0")
     done(repository.run("lock", hosts=["a"]))
@@ -313,10 +312,12 @@ def cut_build(remotes: Remotes, repository: Repository, chance: random.Random, *
         if in_time:
             timer.start()
         else:
-            link.cut_after = int(chance.uniform(1_000, 6_400_000))
+            link.cut_after = int(chance.uniform(1_000, 4_200_000))
         ran = repository.run("build_env", hosts=["a"])
         timer.cancel()
     remotes.reach_by({})
+    if "on their way" in ran.message:
+        assert "run the session again" in ran.message
     return bool(ran.host["outcome"] == "unreachable")
 
 
@@ -374,8 +375,6 @@ def test_bytes_pass_through_the_relay_and_not_through_here(
     assert not (repository.folder / "home/.cache/hostenv").exists()
     assert len(list(relay.glob("*/demo-2.0*.whl"))) == 1
     assert len(list(remotes.root("a").glob("wheelhouse/*/demo-2.0*.whl"))) == 1
-    remotes.reach_by({})
-    assert done(repository.run("build_env", hosts=["a"]))["a"]["changed"]
 
 
 def test_a_relay_that_reaches_another_machine_writes_nothing_there(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from hostenv.errors import UnreachableError
 from hostenv.machine.bulk import File
 
 if TYPE_CHECKING:
@@ -34,18 +35,18 @@ class Sender(Protocol):
 
 
 class Total:
-    """Adds up bytes that several threads report, and tells the sum."""
+    """Adds up bytes that several threads report, and tells the sum, which ``done`` is, too."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
-        self._done = 0
+        self.done = 0
         self._adding = threading.Lock()
 
     def add(self, count: int) -> None:
         """Add to the sum."""
         with self._adding:
-            self._done += count
-            done = self._done
+            self.done += count
+            done = self.done
         self._tell(done)
 
 
@@ -69,5 +70,13 @@ def send(
     wanted = [
         File(path=f"{file.sha256}/{file.filename}", size=file.size, sha256=file.sha256) for file in ordered
     ]
-    reach.send_files(source, f"{root}/wheelhouse", wanted, on_progress=Total(on_progress).add)
+    total = Total(on_progress)
+    try:
+        reach.send_files(source, f"{root}/wheelhouse", wanted, on_progress=total.add)
+    except UnreachableError as error:
+        size = sum(file.size for file in files) / 1e6
+        raise UnreachableError(
+            f"{error.message}; {total.done / 1e6:.1f} of {size:.1f} MB were on their way",
+            hint="run the session again: what arrived whole stays, the rest is sent then",
+        ) from error
     reach.agent.call("wheelhouse.adopt", root=root, wheels=[tuple(file) for file in files])

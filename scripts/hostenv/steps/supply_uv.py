@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.metadata
 import os
@@ -61,8 +62,9 @@ def is_own_arch(arch: str) -> bool:
     return platform.machine() == arch and platform.system() == "Linux"
 
 
+@functools.cache
 def own_binary() -> UvBinary:
-    """Return the controller's own uv."""
+    """Return the controller's own uv; it is hashed once a process."""
     path = uv.binary().resolve()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
