@@ -94,8 +94,9 @@ class _Targets:
     def by_path(self, path: str) -> Optional[str]:
         """Return the build that a path leads into."""
         for part in path.split("/"):
-            if part in self._ids:
-                return part
+            name = part.rpartition("-")[2]  # while it is being removed it is called .tmp-prune-ID
+            if name in self._ids:
+                return name
         for prefix, build in self._prefixes.items():
             if path == prefix or path.startswith(prefix + "/"):
                 return build

@@ -9,6 +9,7 @@ from hostenv.errors import HostenvError
 from hostenv.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.build_env import build_env
+from hostenv.workflows.builds import prune
 from hostenv.workflows.fetch import fetch
 from hostenv.workflows.lock import lock
 from hostenv.workflows.locking import Locker
@@ -32,6 +33,7 @@ _WORK: Mapping[str, Callable[[Session, Spec, Turn], HostResult]] = {
     "fetch": fetch,
     "switch": switch,
     "rollback": rollback,
+    "prune": prune,
 }
 
 
