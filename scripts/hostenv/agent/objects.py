@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -12,7 +13,7 @@ from hostenv.agent.companions import Companions
 from hostenv.agent.elf import read_elf
 from hostenv.agent.hostfiles import HostFiles
 from hostenv.agent.loader import Process
-from hostenv.agent.loadermodel import File, Refusal, System
+from hostenv.agent.loadermodel import File, LoadError, Refusal, System
 from hostenv.agent.objectowners import Owners
 from hostenv.agent.preload import Environment
 from hostenv.agent.savedfiles import SavedFiles, saved_system
@@ -93,8 +94,10 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
         files.keep_loader(program.interpreter)
         system = saved_system(system, host["libraries"], host["glibc"])
     judge = Judge(files)
+    with contextlib.suppress(LoadError):  # judged again below, with symbols
+        Process(system, files).start(place.program)  # reads what the program itself needs
     wanted = [os.path.join(place.site, path) for path in tree.paths]
-    reading.read_all(files, judge, system, wanted, companions(place, system, package), helpers=helpers)
+    reading.read_all(files, judge, system, wanted, companions(place, package), helpers=helpers)
     alone, after, imported = processes(judge, files, system, place, package)
     companion = Companions(judge, place)
     found: List[Dict[str, Any]] = []
@@ -158,7 +161,7 @@ def walk(root: str) -> Tree:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         tree.folders.append(entry.path)
-                    elif ".so" in entry.name and entry.is_file():
+                    elif ".so" in entry.name and _is_file(entry):
                         tree.paths.append(entry.path[start:])
         except OSError:
             continue
@@ -166,14 +169,20 @@ def walk(root: str) -> Tree:
     return tree
 
 
-def companions(place: Environment, system: System, package: str) -> List[str]:
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link to itself
+        return False
+
+
+def companions(place: Environment, package: str) -> List[str]:
     """Return the files outside of ``site-packages`` that the processes will open first."""
     names = [*preload.rules()["interpreter"]]
     for entry in preload.rules()["packages"].get(package, ()):
         names += [*entry.get("standard", ()), *entry.get("afterwards", ())]
     found = [preload.extension(place, os.path.join(place.standard, name)) for name in dict.fromkeys(names)]
-    always = [system.cache[name] for name in ("libc.so.6", "libm.so.6") if name in system.cache]
-    return [place.program, *always, *(path for path in found if path)]
+    return [place.program, *(path for path in found if path)]
 
 
 def processes(
@@ -220,6 +229,8 @@ def _described(judge: Judge, site: str, path: str, alone: Process, after: Proces
     if isinstance(opened, File):
         described["machine"] = opened.elf.machine
         described["needed"] = list(opened.elf.needed)
+        if opened.elf.short > 0:
+            described["short"] = opened.elf.short
         if opened.elf.soname:
             described["soname"] = opened.elf.soname
     return described

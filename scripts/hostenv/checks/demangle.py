@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import functools
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _NAME = "__cxa_demangle"
 """Itanium C++ ABI, section 3.4."""
 
 
+_LONGEST = 1 << 14
+"""Bytes of a name beyond which it is shown as it is."""
+
+
 def demangle(symbol: str) -> str | None:
     """Return the C++ declaration of an Itanium-mangled name; ``None`` for a C name.
 
-    ``None``, too, where this machine has no libstdc++ (``__cxa_demangle``): the mangled name must do.
+    ``None``, too, where this machine has no C++ runtime that can tell: the mangled name must do.
     """
-    library = _runtime()
-    if library is None or not symbol.startswith("_Z"):
+    runtime = _runtime()
+    if runtime is None or not symbol.startswith("_Z") or len(symbol) > _LONGEST:
         return None
     status = ctypes.c_int(-1)
-    text = library[_NAME](symbol.encode(), None, None, ctypes.byref(status))
+    text = runtime(symbol.encode(), None, None, ctypes.byref(status))
     if status.value or not text:
         return None
     try:
         return ctypes.string_at(text).decode(errors="replace")
     finally:
-        _c().free(ctypes.c_void_p(text))
+        _free()(text)
 
 
 def shown(symbol: str) -> str:
@@ -39,17 +46,19 @@ def shown(symbol: str) -> str:
 
 
 @functools.cache
-def _runtime() -> ctypes.CDLL | None:
+def _runtime() -> Callable[..., int | None] | None:
     for name in ("libstdc++.so.6", "libc++abi.so.1", "libc++.1.dylib"):
         try:
-            library = ctypes.CDLL(name)
-            library[_NAME].restype = ctypes.c_void_p
+            function = ctypes.CDLL(name)[_NAME]
         except (OSError, AttributeError):
             continue
-        return library
+        function.restype = ctypes.c_void_p
+        return function
     return None
 
 
 @functools.cache
-def _c() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+def _free() -> Callable[[int], None]:
+    function = ctypes.CDLL(None).free
+    function.argtypes, function.restype = (ctypes.c_void_p,), None
+    return function

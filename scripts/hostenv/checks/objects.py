@@ -198,6 +198,14 @@ def _notes(facts: Facts) -> Iterator[Finding]:
 
 
 def _not_objects(facts: Facts) -> Iterator[Finding]:
+    for item in facts[LoadFacts].objects:
+        if item.short and item.verdict.loads:
+            yield STRANGE.finding(
+                object=item.path,
+                message="is cut short: it loads, and kills the process when the missing part is used",
+                evidence=(f"{item.path}: {item.short} bytes of its segments are not there",),
+                fix="install its distribution again",
+            )
     for path, why in facts[LoadFacts].not_objects.items():
         yield STRANGE.finding(
             object=path,

@@ -6,7 +6,18 @@ import posixpath
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hostenv.document import anything, flag, integer, list_of, mapping_of, optional, read, table_of, text
+from hostenv.document import (
+    anything,
+    flag,
+    integer,
+    list_of,
+    mapping_of,
+    natural,
+    optional,
+    read,
+    table_of,
+    text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +67,8 @@ class SharedObject:
     """One shared object. ``path`` is relative to site-packages.
 
     ``alone`` is its verdict in the bare interpreter, ``after`` that after the preload, ``used`` that where
-    its package opens others first. ``machine`` is ELF's e_machine, ``None`` for a 32-bit file.
+    its package opens others first. ``machine`` is ELF's e_machine, ``None`` for a 32-bit file. ``short`` are
+    the bytes that its segments name beyond its end: it may load all the same, and die when they are used.
     """
 
     path: str
@@ -66,6 +78,7 @@ class SharedObject:
     machine: int | None = None
     needed: tuple[str, ...] = ()
     soname: str | None = None
+    short: int = 0
 
     @property
     def verdict(self) -> Load:
@@ -89,6 +102,7 @@ class SharedObject:
             machine=table.get("machine", optional(integer), None),
             needed=table.get("needed", list_of(text), ()),
             soname=table.get("soname", optional(text), None),
+            short=table.get("short", natural, 0),
         )
 
 
