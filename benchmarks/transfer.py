@@ -1,6 +1,6 @@
 """Compares hostenv's streams with rsync and ``tar | ssh`` over OpenSSH's server on loopback, in one run.
 
-    python benchmarks/transfer.py [--small FOLDER] [--libs FOLDER] [--rounds N] [--delay SECONDS]
+    python benchmarks/transfer.py [--small FOLDER] [--libs FOLDER] [--rounds N] [--link near|far]
 
 Without folders it makes files of the same number and sizes. Every way starts from nothing: a new
 connection, an empty destination, no dirty pages. The figures are the best of the rounds; the
@@ -51,9 +51,10 @@ def main() -> None:
             near = sshd.client_entry("near", sshd.port)
             config.write_text(near + sshd.client_entry("far", far_port))
             bench = Bench(folder / "destination", config, arguments.rounds)
-            bench.compare("small, loopback", small, "near", (1,))
-            bench.compare("libs, loopback", libs, "near", (1, 2))
-            if arguments.delay:
+            if arguments.link != "far":
+                bench.compare("small, loopback", small, "near", (1,))
+                bench.compare("libs, loopback", libs, "near", (1, 2))
+            if arguments.link != "near":
                 bench.compare(f"small, {arguments.delay * 1000:.0f} ms", small, "far", (1,))
                 bench.compare(f"libs, {arguments.delay * 1000:.0f} ms", libs, "far", (1, 4))
 
@@ -65,6 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--libs", type=pathlib.Path, help="folder of large libraries")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--delay", type=float, default=0.02, help="round trip of the slow link, in seconds")
+    parser.add_argument("--link", choices=("near", "far", "both"), default="both")
     parser.add_argument("--scratch", help="where to work; 4 GB are needed")
     return parser.parse_args()
 
