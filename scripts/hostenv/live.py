@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
     from typing import Self
+
+    from rich.progress import Progress, TaskID
 
 
 @dataclass(slots=True)
@@ -115,14 +107,16 @@ def durations(seconds: Mapping[str, float]) -> str:
 
 
 def _progress(console: Console) -> Progress:
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.fields[host]}", style="bold"),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeElapsedColumn(),
+    from rich import progress  # noqa: PLC0415  20 ms, which a log need not wait for
+
+    return progress.Progress(
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.fields[host]}", style="bold"),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeElapsedColumn(),
         console=console,
         transient=True,
     )

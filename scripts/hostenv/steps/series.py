@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from hostenv.errors import PatchError
 from hostenv.spec.patchapply import apply_patch
-from hostenv.steps.pristine import PristineWheel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hostenv.spec.patchapply import FileState, Misfit
     from hostenv.spec.series import Patch, Series
+    from hostenv.steps.pristine import PristineWheel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +84,8 @@ def compute(series: Series, wheel: Path) -> SeriesResult:
     of another distribution or version is refused, and :class:`~hostenv.errors.SupplyError` says that a file
     is not what the wheel's RECORD says.
     """
+    from hostenv.steps.pristine import PristineWheel  # noqa: PLC0415  zipfile takes 15 ms; seldom needed
+
     with PristineWheel(wheel, dist=series.dist, version=series.version) as pristine:
         files = _Files(pristine)
         problems = [line for patch in series.patches for line in _apply(series, patch, files)]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import os
 import pathlib
 import platform
 import tempfile
-import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,6 +52,8 @@ class UvBinary:
 
 def own_version() -> str:
     """Return the version of the uv in hostenv's own environment."""
+    import importlib.metadata  # noqa: PLC0415  15 ms; only hosts behind SSH need it
+
     return importlib.metadata.version("uv")
 
 
@@ -141,6 +141,8 @@ def _unpack(wheel: pathlib.Path, folder: pathlib.Path) -> None:
     """Take the executable out of a wheel, beside its place, then rename."""
     member = f"uv-{own_version()}.data/scripts/uv"
     folder.mkdir(parents=True, exist_ok=True)
+    import zipfile  # noqa: PLC0415  15 ms; only hosts of another architecture need it
+
     descriptor, beside = tempfile.mkstemp(prefix=".tmp-", dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(wheel) as archive:

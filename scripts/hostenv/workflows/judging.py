@@ -5,12 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from hostenv.checks.judge import Facts, judge
-from hostenv.checks.metadata import Wanted
-from hostenv.checks.record import Applied
-from hostenv.checks.rules import RULES
-from hostenv.facts.distributions import Installed
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -23,6 +17,13 @@ _OWN = ("settled", "applied")
 
 def judged(spec: Spec, facts: Mapping[str, Any]) -> Verdict:
     """Return the verdict of every rule over a build's kept facts, the spec's waivers applied."""
+    # 40 ms to import, which a run that has nothing to judge shall not pay
+    from hostenv.checks.judge import Facts, judge  # noqa: PLC0415
+    from hostenv.checks.metadata import Wanted  # noqa: PLC0415
+    from hostenv.checks.record import Applied  # noqa: PLC0415
+    from hostenv.checks.rules import RULES  # noqa: PLC0415
+    from hostenv.facts.distributions import Installed  # noqa: PLC0415
+
     installed = Installed.from_answer(
         {key: value for key, value in facts.items() if key not in _OWN}, spec.name
     )
