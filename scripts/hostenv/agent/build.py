@@ -11,9 +11,10 @@ import zipfile
 import zlib
 from typing import Any, Dict, List, Sequence, Tuple
 
-from hostenv.agent import distinfo, record, tree, venv
-from hostenv.agent.files import sync_folder, sync_volume, write_file
+from hostenv.agent import distinfo, overlaying, record, running, tree, venv
+from hostenv.agent.files import put_in_place, sync_folder, sync_volume, write_file
 from hostenv.agent.layout import OWN, Layout
+from hostenv.agent.store import Store
 from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
 
@@ -26,9 +27,11 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
     size, sha256 each), ``files`` (path below site-packages, mode, size, sha256, and the ``pristine``
     sha256 or ``None``: their bytes follow the request in that order), ``removed``, ``link_mode``,
-    ``bytecode``, ``min_free``, and what is kept beside the build: ``inputs``, ``series`` (name → text) and
-    ``applied`` (path → sha256). Killed at any moment, what is left bears no id, and the next build removes
-    it.
+    ``bytecode``, ``min_free``, ``overlays`` (:mod:`hostenv.agent.overlaying`; their contents are in the
+    store), and what is kept beside the build: ``inputs``, ``texts`` (path → text of series and overlays) and
+    ``applied`` (path → sha256). ``remake`` exchanges a build that is there for a new one, at one moment;
+    refused while processes use it, unless ``despite_running``. Killed at any moment, what is left bears no
+    id, and the next build removes it.
     """
     layout = Layout(root)
     files = _receive(wire, plan["files"])
@@ -37,13 +40,19 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
             os.makedirs(folder, exist_ok=True)
         _sweep(layout)
         finished = layout.build(build)
-        if build not in layout.sound_builds():
-            _discard(finished)
+        sound = build in layout.sound_builds()
+        if not sound or plan["remake"]:
+            if sound:
+                _check_unused(finished, plan)
+            else:
+                _discard(finished)
             _check_room(layout, plan)
+            overlaying.check_paths(plan["overlays"], plan["wheels"])
             unfinished = os.path.join(layout.builds, f".tmp-{build}")
             _Job(wire, layout, plan, descriptors).fill(unfinished, finished, files)
-            os.rename(unfinished, finished)
+            put_in_place(unfinished, finished)
             sync_folder(layout.builds)
+            _discard(unfinished)
     return read(finished)
 
 
@@ -68,6 +77,7 @@ class _Job:
         self._plan = plan
         self._uv = venv.Uv(plan["uv"], layout.cache, descriptors)
         self._mode = venv.link_mode(layout, plan["link_mode"])
+        self._store = Store(layout.store)
         self._descriptors = descriptors
 
     def fill(self, path: str, final: str, files: List[Tuple[Dict[str, Any], bytes]]) -> None:
@@ -76,6 +86,7 @@ class _Job:
         self._uv.create(path, self._plan["python"])
         self._uv.install(path, self._plan["wheels"], self._mode)
         settled = self._settle(path)
+        self._plan["applied"].update(self._lay(path))
         _place(venv.site_packages(path), files, self._plan["removed"])
         if self._plan["bytecode"] == "compile":
             self._wire.event(phase="bytecode")
@@ -84,6 +95,13 @@ class _Job:
         _keep(path, self._plan, settled)
         self._wire.event(phase="sync")
         sync_volume(path)
+
+    def _lay(self, path: str) -> overlaying.Laid:
+        if not self._plan["overlays"]:
+            return {}
+        self._wire.event(phase="overlays")
+        clone = self._mode == "clone"
+        return overlaying.lay_overlays(path, self._plan["overlays"], self._store, clone=clone)
 
     def _settle(self, path: str) -> Dict[str, str]:
         """Decide by rule whose bytes lie where two distributions own one path: uv's order is a race.
@@ -119,8 +137,8 @@ def _keep(path: str, plan: Dict[str, Any], settled: Dict[str, str]) -> None:
     }
     for name, content in contents.items():
         write_file(os.path.join(own, name), content)
-    for name, content in plan["series"].items():
-        target = _inside(own, os.path.join("series", name))
+    for name, content in plan["texts"].items():
+        target = _inside(own, name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
         write_file(target, content.encode("utf-8", "surrogateescape"))
 
@@ -181,6 +199,15 @@ def _inside(site: str, path: str) -> str:
     return target
 
 
+def _check_unused(finished: str, plan: Dict[str, Any]) -> None:
+    """Refuse to exchange a build under processes that use it: their lazy imports would meet other files."""
+    users = [] if plan["despite_running"] else running.users_of([finished])
+    if users:
+        named = "; ".join(f"pid {each['pid']} {each['name']} ({each['how']})" for each in users[:8])
+        message = f"{len(users)} running process(es) use {finished}: {named}"
+        raise AgentError(message, hint="stop them, or pass --despite-running", outcome="refused")
+
+
 def _check_room(layout: Layout, plan: Dict[str, Any]) -> None:
     """Refuse where the unpacked wheels (in uv's cache and in the build) would not leave ``min_free``."""
     unpacked = 0
@@ -189,7 +216,8 @@ def _check_room(layout: Layout, plan: Dict[str, Any]) -> None:
             unpacked += sum(entry.file_size for entry in archive.infolist())
     volume = os.statvfs(layout.root)
     free = volume.f_bavail * volume.f_frsize
-    needed = 2 * unpacked + plan["min_free"]
+    laid = sum(size for overlay in plan["overlays"] for _, _, _, size, _ in overlay["files"])
+    needed = 2 * unpacked + laid + plan["min_free"]
     if free < needed:
         message = f"{layout.root}: {needed / _GIB:.1f} GiB needed, {free / _GIB:.1f} GiB free"
         raise AgentError(message, hint="nox -s prune -- HOST removes what nothing uses", outcome="refused")

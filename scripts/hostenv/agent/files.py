@@ -61,6 +61,32 @@ def replace_link(path: str, target: str) -> None:
     sync_folder(os.path.dirname(path))
 
 
+def put_in_place(beside: str, path: str) -> None:
+    """Rename a folder to ``path``; where one stands there, the two change places at one moment.
+
+    renameat2(2) with RENAME_EXCHANGE. Where libc or the filesystem lacks it, two renames, and between them
+    nothing stands at ``path``: whoever has the old one open keeps it.
+    """
+    if not os.path.lexists(path):
+        os.rename(beside, path)
+    elif not exchange(beside, path):
+        aside = os.path.join(os.path.dirname(path), f".tmp-old-{os.path.basename(path)}")
+        os.rename(path, aside)
+        os.rename(beside, path)
+        os.rename(aside, beside)
+
+
+def exchange(one: str, other: str) -> bool:
+    """Let two paths change places at one moment; ``False`` where this system cannot."""
+    import ctypes  # noqa: PLC0415  once in a host's life
+
+    flag, here = 2, -100
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None, use_errno=True)
+        return bool(libc.renameat2(here, os.fsencode(one), here, os.fsencode(other), flag) == 0)
+    return False
+
+
 def sync_folder(folder: str) -> None:
     """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

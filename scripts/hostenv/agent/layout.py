@@ -7,6 +7,7 @@
     ROOT/builds/ID/      one venv a build          ROOT/lock     who writes now
     ROOT/generations/N/  receipt.json, env → ../../builds/ID
     ROOT/tools/          uv                        ROOT/pythons/ interpreters that came by hash
+    ROOT/store/          overlays' files by hash
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Layout:
         self.root = root
         self.wheelhouse = os.path.join(root, "wheelhouse")
         self.cache = os.path.join(root, "cache")
+        self.store = os.path.join(root, "store")
         self.pythons = os.path.join(root, "pythons")
         self.tools = os.path.join(root, "tools")
         self.builds = os.path.join(root, "builds")

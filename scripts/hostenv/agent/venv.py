@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RENDERED = "hostenv-"
 """Prefix of the folders in uv's cache that hold what uv is told to install."""
 
-_FICLONE = 0x40049409
+FICLONE = 0x40049409
 """ioctl(2) request that shares a file's extents, linux/fs.h."""
 
 
@@ -124,7 +124,7 @@ def _can_reflink(folder: str) -> bool:
         source.write(b"\0" * 4096)
         source.flush()
         try:
-            fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+            fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
         except OSError:
             return False
     return True

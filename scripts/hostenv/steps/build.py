@@ -7,11 +7,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hostenv.errors import PatchError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostenv.spec.environment import Bytecode
-    from hostenv.spec.lock import Lock
+    from hostenv.spec.lock import Lock, LockEntry
+    from hostenv.spec.overlay import Overlay
     from hostenv.spec.series import Series
 
 LAYOUT = 1
@@ -32,6 +35,32 @@ class BuildInputs:
     lock: Lock
     series: tuple[Series, ...]
     bytecode: Bytecode
+    overlays: tuple[Overlay, ...] = ()
+
+    @property
+    def overlaid(self) -> frozenset[str]:
+        """The distributions that overlays bring, by normalised name: never installed from a wheel."""
+        return frozenset(each.name for overlay in self.overlays for each in overlay.distributions)
+
+    @property
+    def wheels(self) -> tuple[LockEntry, ...]:
+        """The lock's entries that are installed."""
+        return tuple(entry for entry in self.lock.entries if entry.name not in self.overlaid)
+
+    def check_series(self) -> None:
+        """Raise :class:`PatchError` where a series is for a distribution that an overlay brings."""
+        problems = [
+            f"patches/{each.name}: {each.dist} comes from overlays/{overlay.name}.toml "
+            f"(digest {overlay.digest[:16]}), and a series is for the locked wheel"
+            for each in self.series
+            for overlay in self.overlays
+            if each.dist in {one.name for one in overlay.distributions}
+        ]
+        if problems:
+            hint = (
+                "patch it on the reference and take the overlay again, or leave one of them out of the spec"
+            )
+            raise PatchError("\n".join(problems), hint=hint)
 
     @property
     def id(self) -> str:
@@ -44,8 +73,8 @@ class BuildInputs:
         return {
             "layout": LAYOUT,
             "python": f"cpython-{self.lock.platform.python}",
-            "wheels": sorted([entry.name, entry.version, entry.sha256] for entry in self.lock.entries),
+            "wheels": sorted([entry.name, entry.version, entry.sha256] for entry in self.wheels),
             "series": sorted([each.dist, each.version, each.digest] for each in self.series),
-            "overlays": [],
+            "overlays": sorted(each.digest for each in self.overlays),
             "bytecode": str(self.bytecode),
         }

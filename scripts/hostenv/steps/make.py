@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hostenv.facts.root import RootState
     from hostenv.machine.agent import Agent
     from hostenv.spec.environment import Build
+    from hostenv.spec.overlay import Overlay
     from hostenv.steps.build import BuildInputs
     from hostenv.steps.series import SeriesResult
 
@@ -39,19 +40,27 @@ class Make:
 
     inputs: BuildInputs
     settings: Build
+    remake: bool = False
+    despite_running: bool = False
 
     def plan(self, state: RootState) -> tuple[str, ...]:
         """Say what will be made; nothing where the build is there.
 
         Raises :class:`RefusedError` where the host cannot hold it: before anything is downloaded.
         """
-        if self.inputs.id in state.builds:
+        if self.inputs.id in state.builds and not self.remake:
             return ()
         self._check_ground(state)
         python = self.inputs.lock.platform.python
-        count = len(self.inputs.lock.entries)
+        count = len(self.inputs.wheels)
         lines = [f"build    {self.inputs.id}: {count} wheels, Python {python}, in {state.root}/builds"]
         lines += [f"series   {each.name}: {len(each.patches)} patch(es)" for each in self.inputs.series]
+        lines += [
+            f"overlay  {each.name}: {_named(each)}, {len(each.files)} files, {_size(each.size)}"
+            for each in self.inputs.overlays
+        ]
+        if self.inputs.id in state.builds:
+            lines.append(f"exchange {self.inputs.id}: the build that is there for the new one")
         if self.inputs.id in state.unsound:
             lines.append(f"remove   {self.inputs.id}: the interpreter it was made for is gone")
         return tuple(lines)
@@ -64,8 +73,9 @@ class Make:
                 f"{state.root} lies on a filesystem that is mounted noexec: no interpreter would start there",
                 hint="choose another host.root, or remount it with exec",
             )
-        wheels = self.inputs.lock.size
-        needed = int(wheels + 2 * UNPACKED * wheels) + self.settings.min_free
+        wheels = sum(entry.size for entry in self.inputs.wheels)
+        laid = sum(overlay.size for overlay in self.inputs.overlays)
+        needed = int(wheels + 2 * UNPACKED * wheels) + 2 * laid + self.settings.min_free
         if state.free < needed:
             raise RefusedError(
                 f"{state.root}: {_size(needed)} needed (wheels, uv's cache, the build and "
@@ -73,15 +83,23 @@ class Make:
                 hint="free some space, or lower build.min-free in the spec",
             )
 
-    def _series_text(self, patches: pathlib.Path) -> dict[str, str]:
-        """Return the series' files, ``NAME/FILE`` → text."""
+    def _texts(self, repository: pathlib.Path) -> dict[str, str]:
+        """Return the files that are kept beside the build, path → text: those of series and overlays."""
         names = [
-            f"{each.name}/{file}"
-            for each in self.inputs.series
-            for file in (SERIES, *(patch.name for patch in each.patches))
+            *(
+                (f"series/{each.name}/{file}", f"patches/{each.name}/{file}")
+                for each in self.inputs.series
+                for file in (SERIES, *(patch.name for patch in each.patches))
+            ),
+            *(
+                (f"overlays/{each.name}.{kind}", f"overlays/{each.name}.{kind}")
+                for each in self.inputs.overlays
+                for kind in ("toml", "files")
+            ),
         ]
         return {
-            name: (patches / name).read_text(encoding="utf-8", errors="surrogateescape") for name in names
+            kept: (repository / path).read_text(encoding="utf-8", errors="surrogateescape")
+            for kept, path in names
         }
 
     def apply(  # noqa: PLR0913  a build needs all of them
@@ -93,14 +111,14 @@ class Make:
         python: HostPython,
         wheels: Mapping[str, str],
         results: Sequence[SeriesResult],
-        patches: pathlib.Path,
+        repository: pathlib.Path,
         who: Mapping[str, str],
         on_event: Callable[[Mapping[str, Any]], None],
     ) -> Mapping[str, Any]:
         """Make the build and return what was read of it (the agent's facts).
 
-        ``wheels`` maps a sha256 to the wheel's path on the host; ``patches`` is the folder of the series,
-        whose text is kept beside the build.
+        ``wheels`` maps a sha256 to the wheel's path on the host; ``repository`` is the folder that holds
+        ``patches/`` and ``overlays/``, whose text is kept beside the build.
         Raises :class:`~hostenv.errors.HostError` with uv's words, RefusedError for a second writer.
         """
         files = [file for result in results for file in result.files]
@@ -115,7 +133,7 @@ class Make:
                     "size": entry.size,
                     "path": wheels[entry.sha256],
                 }
-                for entry in self.inputs.lock.entries
+                for entry in self.inputs.wheels
             ],
             "files": [
                 {
@@ -132,7 +150,10 @@ class Make:
             "bytecode": str(self.settings.bytecode),
             "min_free": self.settings.min_free,
             "inputs": dict(self.inputs.describe()),
-            "series": self._series_text(patches),
+            "texts": self._texts(repository),
+            "overlays": [_laid(each) for each in self.inputs.overlays],
+            "remake": self.remake,
+            "despite_running": self.despite_running,
             "applied": _applied(results),
         }
         facts: Mapping[str, Any] = agent.call(
@@ -145,6 +166,27 @@ class Make:
             on_event=on_event,
         )
         return facts
+
+
+def _named(overlay: Overlay) -> str:
+    """Return which distributions an overlay brings, in a few words."""
+    names = [f"{each.name} {each.version}" for each in overlay.distributions]
+    more = [f"{len(names) - 3} more"] if len(names) > 4 else names[3:]  # noqa: PLR2004  one line
+    return ", ".join([*names[:3], *more]) or "loose files"
+
+
+def _laid(overlay: Overlay) -> dict[str, Any]:
+    """Return an overlay as the agent lays it."""
+    return {
+        "name": overlay.name,
+        "distributions": [{"name": each.name, "version": each.version} for each in overlay.distributions],
+        "files": [
+            (each.path, each.dist, each.mode, each.size, each.sha256)
+            for each in overlay.files
+            if each.target is None
+        ],
+        "links": [(each.path, each.target) for each in overlay.files if each.target is not None],
+    }
 
 
 def _size(count: int) -> str:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hostenv.errors import CheckError
 from hostenv.spec.environment import Activate as ActivateMode
-from hostenv.spec.series import check_versions, load_selected
 from hostenv.steps.activate import Activate, Stage
-from hostenv.steps.build import BuildInputs
 from hostenv.steps.make import Make
+from hostenv.steps.overlays import bring_overlays
 from hostenv.steps.series import compute
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
+from hostenv.workflows.inputs import check_fit, inputs_of
 from hostenv.workflows.judging import judged
 from hostenv.workflows.locking import platform_of
 from hostenv.workflows.supply import Supply, supply_for
 from hostenv.workflows.switch import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hostenv.checks.judge import Verdict
     from hostenv.machine.fleet import Turn
     from hostenv.spec.spec import Spec
+    from hostenv.steps.overlays import BringOverlays
+    from hostenv.steps.payload import Source
     from hostenv.steps.series import SeriesResult
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.locking import Locked
@@ -38,37 +40,63 @@ def build_env(session: Session, spec: Spec, turn: Turn) -> HostResult:
     where the work cannot be done; what fails a gate is :class:`CheckError`, and the build stays to look at.
     """
     with open_for_writing(session.fleet, spec, turn) as host:
-        platform = platform_of(spec, host.state, host.agent)
-        locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
-        return _Run(session, host, locked).carry_out()
+        return run_on(session, host).carry_out()
 
 
-class _Run:
+def run_on(session: Session, host: OpenHost, *, more: More | None = None) -> Run:
+    """Return the way of an open host through the session, its lock found."""
+    spec = host.spec
+    platform = platform_of(spec, host.state, host.agent)
+    locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
+    return Run(session, host, locked, more or More())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class More:
+    """What another session wants beyond ``build_env``.
+
+    ``source`` has the contents of overlays, ``remake`` makes a build anew that is there, ``prove`` is given
+    a finished build's facts before it is staged or switched to, and raises where it may not be.
+    """
+
+    source: Source | None = None
+    remake: bool = False
+    prove: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
+
+
+class Run:
     """One host's way through the session, once its lock is known."""
 
-    def __init__(self, session: Session, host: OpenHost, locked: Locked) -> None:
+    def __init__(self, session: Session, host: OpenHost, locked: Locked, more: More) -> None:
         self._session = session
         self._host = host
         self._spec = host.spec
         self._locked = locked
         self._who = who(session.request.session)
-        self._patches = session.fleet.folder.parent / "patches"
-        series = load_selected(self._patches, (each.folder for each in host.spec.env.patches))
-        check_versions(series, {entry.name: entry.version for entry in locked.lock.entries})
-        inputs = BuildInputs(lock=locked.lock, series=series, bytecode=host.spec.build.bytecode)
-        self._make = Make(inputs=inputs, settings=host.spec.build)
-        self._id = inputs.id
+        self._more = more
+        self._repository = session.fleet.folder.parent
+        self.inputs = inputs_of(self._repository, host.spec, locked.lock)
+        self._make = Make(
+            inputs=self.inputs,
+            settings=host.spec.build,
+            remake=more.remake,
+            despite_running=session.request.despite_running,
+        )
+        self._id = self.inputs.id
         self._supplied: tuple[str, ...] = ()
 
     def carry_out(self) -> HostResult:
         """Plan, show, change; one after another."""
-        supply = None
-        if self._id not in self._host.state.builds:
-            supply = supply_for(self._session, self._host, self._locked.lock)
+        supply = overlays = None
+        if self._more.remake or self._id not in self._host.state.builds:
+            wheels = replace(self._locked.lock, entries=self.inputs.wheels)
+            supply = supply_for(self._session, self._host, wheels)
+            overlays = self._overlays()
         last = self._finish({})
         lines = (
             *self._locked.plan(),
             *(supply.plan() if supply else ()),
+            *(overlays.plan() if overlays else ()),
             *self._make.plan(self._host.state),
             *(last.plan(self._host.state) if last else ()),
         )
@@ -80,14 +108,30 @@ class _Run:
         self._locked.write()
         if not supply:
             return self._finished(self._kept(), "checked and current")
-        return self._finished(self._built(supply), "built, checked and current")
+        return self._finished(self._built(supply, overlays), "built, checked and current")
 
-    def _built(self, supply: Supply) -> Mapping[str, Any]:
+    def _overlays(self) -> BringOverlays | None:
+        """Return what brings the overlays' contents; refused where they cannot work on this host."""
+        if not self.inputs.overlays:
+            return None
+        check_fit(self._host, self.inputs)
+        root, payload = self._host.state.root, self._session.payload
+        return bring_overlays(self._host.agent, root, self.inputs.overlays, payload, self._more.source)
+
+    def _built(self, supply: Supply, overlays: BringOverlays | None) -> Mapping[str, Any]:
         """Bring what is missing, compute the series on the locked wheels, make the build."""
         listener, name = self._session.listener, self._spec.name
         tools = supply.tools()
         wheels = supply.wheels()
         self._supplied = tuple(supply.notes)
+        if overlays:
+            listener.phase(name, "overlays")
+            overlays.apply(
+                self._host.reach,
+                self._who,
+                on_start=lambda size: listener.phase(name, "overlays", size),
+                on_progress=lambda done: listener.advance(name, done),
+            )
         results = self._series_results(supply)
         return self._make.apply(
             self._host.agent,
@@ -96,7 +140,7 @@ class _Run:
             python=tools.python,
             wheels=wheels,
             results=results,
-            patches=self._patches,
+            repository=self._repository,
             who=self._who,
             on_event=lambda event: listener.phase(name, event["phase"]),
         )
@@ -116,6 +160,7 @@ class _Run:
     def _finished(self, facts: Mapping[str, Any], headline: str) -> HostResult:
         """Judge what was built, then stage it or switch to it."""
         verdict = judged(self._spec, facts)
+        proven = self._more.prove(facts) if self._more.prove and verdict.passed else ()
         path = f"{self._host.state.root}/builds/{self._id}"
         if not verdict.passed:
             error = CheckError(
@@ -125,16 +170,17 @@ class _Run:
             return self._result("checks failed", facts=facts, verdict=verdict, error=error)
         step = self._finish(self._receipt(facts, verdict))
         if step is None:
-            return self._result(headline, facts=facts, verdict=verdict, notes=self._held())
+            return self._result(headline, facts=facts, verdict=verdict, notes=(*proven, *self._held()))
         if isinstance(step, Stage):
             step.apply(self._host.agent, self._host.state, self._who)
             switch = f"nox -s switch -- {self._spec.name}"
-            return self._result("staged", facts=facts, verdict=verdict, notes=self._held(), next_=(switch,))
+            notes = (*proven, *self._held())
+            return self._result("staged", facts=facts, verdict=verdict, notes=notes, next_=(switch,))
         done = step.apply(self._host.agent, self._host.state, self._who)
         return replace(
             self._result(headline, facts=facts, verdict=verdict),
             generation=done.generation,
-            notes=notes_of(done.adopted, done.running),
+            notes=(*proven, *notes_of(done.adopted, done.running)),
             next=(f"{path}/bin/python", f"nox -s rollback -- {self._spec.name}")[: 2 if done.previous else 1],
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hostenv.errors import HostenvError
 from hostenv.machine.fleet import raise_bugs, run_on_hosts
 from hostenv.steps.depot import Depot
+from hostenv.steps.payload import Payload
 from hostenv.workflows.events import HostResult
 
 if TYPE_CHECKING:
@@ -23,13 +24,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """One call of a nox session. ``depot`` holds what is sent to hosts, fetched once for all of them."""
+    """One call of a nox session.
+
+    ``depot`` and ``payload`` hold the wheels and the overlays' contents that are sent to hosts: had once, for
+    all of them.
+    """
 
     fleet: Fleet
     request: Request
     locker: Locker
     listener: Listener
     depot: Depot = field(default_factory=Depot)
+    payload: Payload = field(default_factory=Payload)
 
     def run(self, work: Callable[[Session, Spec, Turn], HostResult]) -> tuple[HostResult, ...]:
         """Run ``work`` on every host that the request names, side by side; return a result a host.

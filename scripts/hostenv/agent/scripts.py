@@ -1,0 +1,59 @@
+"""Scripts of ``bin/``, as uv writes them into a relocatable environment (seen with 0.13.9, 2026-12-01)."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Mapping, Sequence
+
+from hostenv.agent.wire import AgentError
+
+_HEAD = b"""#!/bin/sh
+'''exec' "$(dirname -- "$(realpath -- "$0")")"/'python' "$0" "$@"
+' '''
+"""
+_BODY = """# -*- coding: utf-8 -*-
+import sys
+from {module} import {imported}
+if __name__ == "__main__":
+    if sys.argv[0].endswith("-script.pyw"):
+        sys.argv[0] = sys.argv[0][:-11]
+    elif sys.argv[0].endswith(".exe"):
+        sys.argv[0] = sys.argv[0][:-4]
+    sys.exit({function}())
+"""
+_ENTRY = re.compile(
+    r"(?P<name>[^=\[\]/\s][^=\[\]/]*?)\s*=\s*(?P<module>[\w.]+)\s*:\s*(?P<function>[\w.]+)\s*(\[[^\]]*\])?"
+)
+_SHEBANG = re.compile(rb"#![^\n]*python[0-9.]*w?[^\n]*\n")
+_TRAMPOLINE = re.compile(rb"#!/bin/sh\n'''exec' [^\n]*python[^\n]*\n' '''\n")
+_GROUPS = ("console_scripts", "gui_scripts")
+
+
+def entry_point_scripts(entry_points: Mapping[str, Sequence[str]]) -> Dict[str, bytes]:
+    """Return name → content of the scripts that an installer makes (the entry-points specification).
+
+    Raises :class:`AgentError` for a line that is none: a name with a folder in it would leave ``bin/``.
+    """
+    made = {}
+    for group in _GROUPS:
+        for line in entry_points.get(group, ()):
+            match = _ENTRY.fullmatch(line)
+            if not match or match.group("name") in {".", ".."}:
+                raise AgentError(
+                    f"{line!r} in entry_points.txt is not 'name = module:function'", outcome="input"
+                )
+            function = match.group("function")
+            body = _BODY.format(
+                module=match.group("module"), imported=function.split(".")[0], function=function
+            )
+            made[match.group("name")] = _HEAD + body.encode()
+    return made
+
+
+def relocatable(content: bytes) -> bytes:
+    """Return a script that ran by some Python so that it runs by the one beside it; others as they are."""
+    for pattern in (_TRAMPOLINE, _SHEBANG):
+        found = pattern.match(content)
+        if found:
+            return _HEAD + content[found.end() :]
+    return content

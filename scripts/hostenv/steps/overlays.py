@@ -1,0 +1,97 @@
+"""Having the contents of overlays in a host's store: only what the host has nowhere is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hostenv.agent.store import relative
+from hostenv.machine.bulk import File
+from hostenv.steps.supply_stream import Total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hostenv.machine.agent import Agent
+    from hostenv.machine.reach import Reach
+    from hostenv.spec.overlay import Overlay
+    from hostenv.steps.payload import Payload, Source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BringOverlays:
+    """Bring what a host lacks.
+
+    ``missing`` must come from the controller, ``elsewhere`` lies in builds or wheels there; both are sha256
+    → size in bytes.
+    """
+
+    root: str
+    overlays: tuple[Overlay, ...]
+    missing: Mapping[str, int]
+    elsewhere: Mapping[str, int]
+    payload: Payload
+    source: Source | None
+
+    def plan(self) -> tuple[str, ...]:
+        """Say what will be sent and what is there."""
+        lines = []
+        absent = self.payload.missing(self.missing)
+        if absent:
+            lines.append(f"receive  {_count(absent)} of overlays, into {self.payload.folder}")
+        if self.missing:
+            lines.append(f"send     {_count(self.missing)} of overlays, to {self.root}/store")
+        if self.elsewhere:
+            lines.append(f"reuse    {_count(self.elsewhere)} of overlays, from builds and wheels there")
+        return tuple(lines)
+
+    def apply(
+        self,
+        reach: Reach,
+        who: Mapping[str, str],
+        *,
+        on_start: Callable[[int], None],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        """Bring it: gather there, receive here, send; every file by its hash, and what arrived stays.
+
+        The host's lock is taken. Raises :class:`~hostenv.errors.SupplyError` for what nobody has.
+        """
+        if not (self.missing or self.elsewhere):
+            return
+        agent = reach.agent
+        agent.call("writer.take", root=self.root, who=dict(who))
+        absent: dict[str, int] = agent.call(
+            "store.gather", root=self.root, who=dict(who), contents={**self.missing, **self.elsewhere}
+        )
+        if not absent:
+            return
+        total = Total(on_progress)
+        on_start(sum(self.payload.missing(absent).values()) + sum(absent.values()))
+        self.payload.bring(self.source, self.overlays, absent, on_progress=total.add)
+        files = [
+            File(path=relative(sha256), size=size, sha256=sha256)
+            for sha256, size in sorted(absent.items(), key=lambda each: each[1])
+        ]
+        reach.send_files(self.payload.folder, f"{self.root}/store", files, on_progress=total.add)
+
+
+def bring_overlays(
+    agent: Agent, root: str, overlays: Sequence[Overlay], payload: Payload, source: Source | None
+) -> BringOverlays:
+    """Ask a host which contents of overlays it lacks. Nothing is written."""
+    contents = {sha256: size for overlay in overlays for sha256, size in overlay.contents.items()}
+    found = agent.call("store.find", root=root, contents=contents)
+    return BringOverlays(
+        root=root,
+        overlays=tuple(overlays),
+        missing=found["missing"],
+        elsewhere=found["elsewhere"],
+        payload=payload,
+        source=source,
+    )
+
+
+def _count(contents: Mapping[str, int]) -> str:
+    plural = "" if len(contents) == 1 else "s"
+    return f"{len(contents)} file{plural}, {sum(contents.values()) / 1e6:.1f} MB"

@@ -1,0 +1,147 @@
+"""The contents of overlays' files: kept by digest on the controller, brought from where they were taken."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import tempfile
+import threading
+from typing import TYPE_CHECKING
+
+from hostenv.agent.store import Store, relative
+from hostenv.errors import SupplyError
+from hostenv.machine.bulk import File
+from hostenv.spec.overlaylist import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hostenv.machine.reach import Reach
+    from hostenv.spec.overlay import Overlay
+    from hostenv.spec.overlaylist import OverlayFile
+
+_SHOWN = 5
+
+
+def default_folder() -> pathlib.Path:
+    """Return the store's folder below the user's cache (XDG Base Directory Specification)."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = pathlib.Path(cache) if cache.startswith("/") else pathlib.Path.home() / ".cache"
+    return base / "hostenv" / "store"
+
+
+class Payload:
+    """The controller's store. Thread safe: hosts that lack the same contents wait for one another."""
+
+    def __init__(self, folder: pathlib.Path | None = None) -> None:
+        self._folder = folder
+        self._bringing = threading.Lock()
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where everything lies: ``AB/SHA256``."""
+        return self._folder or default_folder()
+
+    def missing(self, contents: Mapping[str, int]) -> Mapping[str, int]:
+        """Return those of sha256 → size that are not here. Nothing is written."""
+        return Store(str(self.folder)).missing(contents)
+
+    def bring(
+        self,
+        source: Source | None,
+        overlays: Iterable[Overlay],
+        contents: Mapping[str, int],
+        *,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        """Have all ``contents`` of ``overlays`` here, received from ``source`` where they are not.
+
+        What arrived stays. Raises :class:`SupplyError` that names what neither has.
+        """
+        with self._bringing:
+            absent = self.missing(contents)
+            if not absent:
+                return
+            wanted = [(o, f) for o in overlays for f in o.files if f.sha256 in absent]
+            if source is None:
+                raise _not_here(wanted)
+            source.receive(self.folder, wanted, on_progress=on_progress)
+            still = self.missing(absent)
+            if still:
+                raise _not_here([(o, f) for o, f in wanted if f.sha256 in still])
+
+
+class Source:
+    """A machine whose environments, and whose store, hold what overlays were taken from. Only read."""
+
+    def __init__(self, reach: Reach, *, root: str, environments: Sequence[str]) -> None:
+        self._reach = reach
+        self._store = f"{root}/store"
+        self._environments = tuple(environments)
+
+    def receive(
+        self,
+        store: pathlib.Path,
+        wanted: Iterable[tuple[Overlay, OverlayFile]],
+        *,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        """Receive what lies there under its digest or its own path; what does not, is left out.
+
+        Raises :class:`~hostenv.errors.HostError` where a file is not the one that the overlay names.
+        """
+        distinct = {file.sha256: (overlay, file) for overlay, file in wanted}
+        by_digest = [(relative(sha256), file.size, sha256) for sha256, (_, file) in distinct.items()]
+        by_path = [(_place(overlay, file), file.size, sha256) for sha256, (overlay, file) in distinct.items()]
+        for folders, paths in (((self._store,), by_digest), (self._environments, by_path)):
+            there = Store(str(store)).missing({sha256: size for _, size, sha256 in paths})
+            paths = [each for each in paths if each[2] in there]  # noqa: PLW2901  what is still wanted
+            found = self._reach.agent.call(
+                "store.locate", folders=folders, paths=[each[:2] for each in paths]
+            )
+            for folder in folders:
+                some = [each for each, top in zip(paths, found, strict=True) if top == folder]
+                self._receive(store, folder, some, on_progress)
+
+    def _receive(
+        self,
+        store: pathlib.Path,
+        folder: str,
+        files: Sequence[tuple[str, int, str]],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        if not files:
+            return
+        store.mkdir(parents=True, exist_ok=True)
+        wanted = [File(path=path, size=size, sha256=sha256) for path, size, sha256 in files]
+        with tempfile.TemporaryDirectory(dir=store, prefix=".receive-") as beside:
+            landing = pathlib.Path(beside)
+            try:
+                self._reach.receive_files(folder, landing, wanted, on_progress=on_progress)
+            finally:
+                for path, _, sha256 in files:
+                    with contextlib.suppress(FileNotFoundError):
+                        place = store / relative(sha256)
+                        place.parent.mkdir(exist_ok=True)
+                        (landing / path).replace(place)
+
+
+def _place(overlay: Overlay, file: OverlayFile) -> str:
+    """Return where a file lies in the environment that an overlay was taken from."""
+    if file.path.startswith(PREFIX):
+        return file.path.removeprefix(PREFIX)
+    return f"lib/python{overlay.origin.python}/site-packages/{file.path}"
+
+
+def _not_here(wanted: Sequence[tuple[Overlay, OverlayFile]]) -> SupplyError:
+    origins = sorted({overlay.origin.host for overlay, _ in wanted})
+    names = sorted({overlay.name for overlay, _ in wanted})
+    lines = [f"overlays/{overlay.name}: {file.path} (sha256 {file.sha256})" for overlay, file in wanted]
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return SupplyError(
+        "contents of overlays that neither the host nor this controller has:\n"
+        + "\n".join([*lines[:_SHOWN], *more]),
+        hint=f"nox -s sync_patches -- {origins[0]} HOST brings them from there, if it has them still "
+        f"(overlays: {', '.join(names)})",
+    )
