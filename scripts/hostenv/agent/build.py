@@ -7,9 +7,10 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import zipfile
 import zlib
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from hostenv.agent import distinfo, overlaying, record, running, tree, venv
 from hostenv.agent.files import put_in_place, sync_folder, sync_volume, write_file
@@ -92,7 +93,8 @@ class _Job:
             self._wire.event(phase="bytecode")
             venv.compile_bytecode(path, final, self._descriptors)
         self._wire.event(phase="manifest")
-        _keep(path, self._plan, settled)
+        with _writing_back(path):
+            _keep(path, self._plan, settled)
         self._wire.event(phase="sync")
         sync_volume(path)
 
@@ -116,6 +118,22 @@ class _Job:
             name, _, version = owner.partition("==")
             self._uv.reinstall(path, wheels[f"{_normal(name)}=={version}"], self._mode)
         return settled
+
+
+@contextlib.contextmanager
+def _writing_back(path: str) -> Iterator[None]:
+    """Have the disk take what was written while the processors hash it: the sync after it waits less."""
+
+    def sync() -> None:
+        with contextlib.suppress(OSError):  # the sync that counts comes after, and tells
+            sync_volume(path)
+
+    early = threading.Thread(target=sync, name="sync", daemon=True)
+    early.start()
+    try:
+        yield
+    finally:
+        early.join()
 
 
 def _keep(path: str, plan: Dict[str, Any], settled: Dict[str, str]) -> None:
