@@ -17,12 +17,15 @@ import pytest
 from hostenv import commands
 from hostenv.agent import statcache
 from hostenv.errors import HostenvError
-from kit.repository import DEMO_PATCH, listing, repository_in
+from kit.repository import DEMO_PATCH, PROJECT, listing, repository_in
+from kit.schema import violations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kit.repository import Repository
+
+SCHEMA = json.loads((PROJECT / "docs/schema/match.schema.json").read_text())
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class Pair:
         except HostenvError as raised:
             error = raised
         document = json.loads(written.read_text()) if written.exists() else {}
+        assert violations(document, SCHEMA) == []
         return Matched(failure=failure, error=error, document=document)
 
 

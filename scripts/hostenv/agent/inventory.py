@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Container, Dict, Iterator, List, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from hostenv.agent import users
 from hostenv.agent.layout import OWN, Layout, read_json
@@ -87,7 +87,7 @@ def builds(wire: Wire, *, root: str) -> Dict[str, Any]:
     layout = Layout(os.path.expanduser(root))
     wire.event(phase="builds")
     names = layout.finished_builds()
-    seen = users.look(layout, names)
+    seen = users.look(layout, names, oldest(layout, names))
     measured = {name: usage(layout.build(name), seen.mapped) for name in names}
     roles = roles_of(layout)
     volume = os.statvfs(layout.root) if os.path.isdir(layout.root) else None
@@ -103,6 +103,17 @@ def builds(wire: Wire, *, root: str) -> Dict[str, Any]:
     }
 
 
+def oldest(layout: Layout, names: Iterable[str]) -> float:
+    """Return when the oldest of some builds was made, as early as its files tell."""
+    moments = [
+        min(status.st_mtime, status.st_ctime)
+        for name in names
+        for status in [_status(os.path.join(layout.build(name), OWN, "facts.json"))]
+        if status
+    ]
+    return min(moments, default=0.0)
+
+
 def describe(
     layout: Layout, name: str, measured: Usage, roles: List[str], used_by: List[Dict[str, Any]]
 ) -> Dict[str, Any]:
@@ -111,14 +122,14 @@ def describe(
     facts = read_json(os.path.join(folder, OWN, "facts.json")) or {}
     generations = generations_of(layout).get(name, [])
     receipts = [layout.receipt(number) or {} for number in generations]
-    made = _time(os.path.join(folder, OWN, "facts.json")) or _time(folder)
+    made = _status(os.path.join(folder, OWN, "facts.json")) or _status(folder)
     return {
         "build": name,
         "path": folder,
         "size": measured.size,
         "freed": measured.freed,
         "files": len(measured.inodes),
-        "made": made,
+        "made": made.st_mtime if made else 0.0,
         "activated": max((receipt.get("made", 0.0) for receipt in receipts), default=None),
         "fingerprint": facts.get("tree", {}).get("fingerprint"),
         "interpreter": facts.get("tree", {}).get("interpreter", {}).get("version"),
@@ -174,8 +185,8 @@ def unfinished(layout: Layout) -> List[str]:
     return found
 
 
-def _time(path: str) -> Optional[float]:
+def _status(path: str) -> Optional[os.stat_result]:
     try:
-        return os.lstat(path).st_mtime
+        return os.lstat(path)
     except OSError:
         return None

@@ -77,6 +77,7 @@ class _Removal:
         self._wire = wire
         self._layout = layout
         self._despite_unknown = despite_unknown
+        self._since = 0.0
 
     def leftovers(self) -> None:
         """Remove what killed sessions left: under the lock nothing unfinished has an owner."""
@@ -94,6 +95,7 @@ class _Removal:
                 self._keep(name, f"is {' and '.join(roles[name])}")
             elif name in there:
                 wanted.append(name)
+        self._since = inventory.oldest(layout, wanted)
         used = self._users({name: layout.build(name) for name in wanted})
         for name in wanted:
             if name in used:
@@ -143,7 +145,7 @@ class _Removal:
         """Return in words who uses what lies in ``folders`` (by id); nothing of what nobody uses."""
         if not folders:
             return {}
-        seen = users.look(self._layout, folders)
+        seen = users.look(self._layout, folders, self._since)
         if seen.unknown and not self._despite_unknown:
             raise AgentError(
                 f"it is not known what uses the builds: {'; '.join(seen.unknown)}",

@@ -7,7 +7,8 @@ A path does not suffice: a container may see a build under another one. So a pro
 * a mapped file has the inode and the name of one of the build's;
 * any of these, or a mount of its namespace, has the build's id as a part of its path.
 
-A process that may not be looked into is unknown: nothing is known to be unused then.
+A process that may not be looked into is unknown, unless it started before there was any of the builds and its
+command line, which everybody may read, names none: then it runs something else.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD in the flags of /proc/PID/stat."""
 _FLAGS = 6
 """Where the flags stand after the name: proc(5), field 9."""
+_START = 19
+"""Where the start stands after the name, in ticks since the machine's: proc(5), field 22."""
 _NAMED = 5
 
 Named = Tuple[int, str]
@@ -51,10 +54,11 @@ class Seen:
         return [{"pid": pid, "name": _name(pid), "how": found[pid]} for pid in sorted(found)]
 
 
-def look(layout: Layout, builds: Iterable[str]) -> Seen:
+def look(layout: Layout, builds: Iterable[str], since: float = 0.0) -> Seen:
     """Look at every process that ``/proc`` shows, for uses of ``builds`` (ids).
 
-    This process and those that started it count by what they run, not by their environment.
+    ``since`` is when the oldest of them was made, in Unix time. This process and those that started it count
+    by what they run, not by their environment.
     """
     seen = Seen()
     targets = _Targets(layout, builds)
@@ -63,13 +67,14 @@ def look(layout: Layout, builds: Iterable[str]) -> Seen:
     own = _ancestors()
     unread: List[str] = []
     mounts: Dict[str, Set[str]] = {}
+    booted = _booted()
     for pid in _pids():
         if pid == own[0] or _is_kernel_thread(pid):
             continue
         is_read = _note(pid, targets, seen, by_environment=pid not in own)
         for build in _mounted(pid, targets, mounts):
             seen.by_path.setdefault(build, {}).setdefault(pid, "a mount of its namespace")
-        if not is_read and os.path.exists(f"/proc/{pid}"):
+        if not is_read and not _is_older(pid, booted, since):
             unread.append(f"{pid} {_name(pid)}")
     if unread:
         more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
@@ -192,6 +197,23 @@ def _ancestors() -> List[int]:
 def _is_kernel_thread(pid: int) -> bool:
     fields = _stat(pid)
     return len(fields) > _FLAGS and bool(int(fields[_FLAGS]) & _KERNEL_THREAD)
+
+
+def _is_older(pid: int, booted: Optional[float], since: float) -> bool:
+    """Tell whether a process is older than a time, or has ended; what cannot be told is not older."""
+    fields = _stat(pid)
+    if len(fields) <= _START:
+        return not os.path.exists(f"/proc/{pid}")
+    return booted is not None and booted + int(fields[_START]) / os.sysconf("SC_CLK_TCK") < since
+
+
+def _booted() -> Optional[float]:
+    """Return when the machine started, in Unix time."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            return next((float(line.split()[1]) for line in file if line.startswith("btime ")), None)
+    except (OSError, ValueError):
+        return None
 
 
 def _stat(pid: int) -> List[bytes]:
