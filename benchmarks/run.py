@@ -13,8 +13,8 @@ import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
-NEEDS_ARGUMENTS = ("fatbin",)
-"""Benchmarks that compare on a folder which the caller names: run only where they are asked for."""
+NEEDS_ARGUMENTS = ("abi", "fatbin")
+"""Benchmarks that look at a folder that the caller names: run only where they are asked for."""
 
 
 def main() -> int:
