@@ -110,7 +110,8 @@ class Finder:
             side.kept.overlaid.get(owner or "") if side.kept else None
             for side in (self._reference, self._target)
         )
-        if one == other:
+        kept = [side.kept.inputs.overlays if side.kept else () for side in (self._reference, self._target)]
+        if one == other and (one is None or kept[0] == kept[1]):
             return None
         return Cause.OVERLAID, _sided("by {}", one, other)
 
