@@ -37,7 +37,7 @@ OFFLINE = "offline = true"
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RemoteHost]]:
-    with remote_hosts(tmp_path_factory.mktemp("hosts"), ["a", "c", "r"]) as started:
+    with remote_hosts(tmp_path_factory.mktemp("hosts"), ["r", "a", "c"]) as started:
         yield started
 
 

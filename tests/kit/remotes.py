@@ -18,6 +18,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kit.pythons import find_python
 from kit.sshd import Sshd, missing_sshd
 from kit.sshserver import SshServer, new_key
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from kit.repository import Repository
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+OLD_PYTHONS = ("3.8", "3.9")
+"""What runs the agent of the last host, where it is there: the oldest that is supported."""
 
 _SHOWS_ANOTHER_ID = """\
 #!{python} -B
@@ -62,19 +66,25 @@ class RemoteHost:
 def remote_hosts(folder: pathlib.Path, names: Sequence[str]) -> Iterator[dict[str, RemoteHost]]:
     """Start hosts: OpenSSH's server where there is one, else the kit's own."""
     with contextlib.ExitStack() as stack:
-        yield {name: _start(stack, folder / name, name) for name in names}
+        own = os.path.realpath(sys.executable)
+        old = next(filter(None, map(find_python, OLD_PYTHONS)), own)
+        pythons = [own] * (len(names) - 1) + [old]
+        yield {
+            name: _start(stack, folder / name, name, python)
+            for name, python in zip(names, pythons, strict=True)
+        }
 
 
-def _start(stack: contextlib.ExitStack, folder: pathlib.Path, name: str) -> RemoteHost:
+def _start(stack: contextlib.ExitStack, folder: pathlib.Path, name: str, python: str) -> RemoteHost:
     home = folder / "home"
     (home / "bin").mkdir(parents=True)
     machine_id = hashlib.sha256(name.encode()).hexdigest()[:32]
     (home / "machine-id").write_text(f"{machine_id}\n")
-    python = home / "bin/python3"
-    real = os.path.realpath(sys.executable)
-    python.write_text(_SHOWS_ANOTHER_ID.format(python=real, machine_id=str(home / "machine-id")))
-    python.chmod(0o755)
-    variables = {"PATH": f"{home}/bin:/usr/bin:/bin", "HOME": str(home)}
+    shown = home / "bin/python3"
+    shown.write_text(_SHOWS_ANOTHER_ID.format(python=python, machine_id=str(home / "machine-id")))
+    shown.chmod(0o755)
+    pythons = os.path.dirname(os.path.realpath(sys.executable))  # noqa: PTH120  a part of PATH
+    variables = {"PATH": f"{home}/bin:{pythons}:/usr/bin:/bin", "HOME": str(home)}
     start = _with_sshd if missing_sshd() is None else _with_paramiko
     return start(stack, folder, name, machine_id, variables)
 
