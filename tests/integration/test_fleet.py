@@ -62,7 +62,7 @@ def test_each_host_is_a_machine_of_its_own(fleet: Fleet) -> None:
     assert len({machine_id(host) for host in (a, b, c)}) == 3
     boots = [host.run("cat", "/proc/sys/kernel/random/boot_id") for host in (a, b, c)]
     assert boots[0] == boots[1] != boots[2]
-    assert a.run("nvidia-smi", "-L").strip() == SMI
+    assert a.run("/usr/local/bin/nvidia-smi", "-L").strip() == SMI
     assert "sleep infinity" in a.run("cat", f"/proc/{inner_pid(a, b)}/cmdline").replace("\0", " ")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
 import pathlib
+import pwd
 
 import pytest
 
@@ -24,7 +26,7 @@ def test_an_alias_without_an_entry_is_its_own_name(tmp_path: pathlib.Path) -> No
     assert found.proxy_jump == ()
     assert found.connect_timeout == 10
     assert found.keepalive_interval * found.keepalive_count == 45
-    assert found.known_hosts_files[0] == pathlib.Path("~/.ssh/known_hosts").expanduser()
+    assert found.known_hosts_files[0] == pathlib.Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh/known_hosts")
 
 
 def test_include_match_and_tokens_are_openssh_s_business(tmp_path: pathlib.Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import pathlib
+import pwd
 import re
 import socket
 import subprocess
@@ -148,7 +149,7 @@ def _tokens(alias: str, values: Mapping[str, Sequence[str]]) -> Mapping[str, str
     local_name = socket.gethostname()
     return {
         "%": "%",
-        "d": os.path.expanduser("~"),  # noqa: PTH111  a token's text
+        "d": _home(),
         "h": values["hostname"][0],
         "i": str(os.getuid()),
         "k": _given(values, "hostkeyalias") or alias,
@@ -167,7 +168,12 @@ def _expand(text: str, tokens: Mapping[str, str]) -> str:
 
 def _expand_path(text: str, tokens: Mapping[str, str]) -> str:
     named = re.sub(r"\$\{(\w+)\}", lambda match: os.environ.get(match[1], match[0]), text)
-    return os.path.expanduser(_expand(named, tokens))  # noqa: PTH111  an abstract socket's name passes too
+    return re.sub(r"^~(?=/|$)", _home().replace("\\", r"\\"), _expand(named, tokens))
+
+
+def _home() -> str:
+    """Return the home folder that OpenSSH means by ``~``: the account's, whatever $HOME says."""
+    return pwd.getpwuid(os.getuid()).pw_dir
 
 
 def _paths(texts: Sequence[str], tokens: Mapping[str, str]) -> tuple[pathlib.Path, ...]:
