@@ -36,6 +36,17 @@ def test_both_layouts_of_a_filled_folder_are_known(tmp_path: pathlib.Path, place
     assert asked(tmp_path) == {"state": "present", "path": str(path)}
 
 
+def test_a_link_is_followed_unless_the_name_would_change(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "srv").mkdir()
+    link = tmp_path / "srv" / NAME
+    real = put(tmp_path / "store" / NAME, CONTENT)
+    link.symlink_to(real)
+    assert asked(tmp_path)["path"] == str(real)
+    link.unlink()
+    link.symlink_to(real.rename(tmp_path / "store/content"))
+    assert asked(tmp_path)["path"] == str(link)
+
+
 def test_the_hashed_place_serves_where_the_flat_one_has_other_bytes(tmp_path: pathlib.Path) -> None:
     put(tmp_path / "srv" / NAME, CONTENT[::-1])
     path = put(tmp_path / "srv" / SHA256 / NAME, CONTENT)

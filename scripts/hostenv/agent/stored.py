@@ -100,8 +100,14 @@ def _candidates(folder: str, wheel: Wheel) -> List[_Candidate]:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             key = statcache.key(os.stat(path))
             if wheel.size in (0, statcache.size_of(key)):
-                found.append(_Candidate(path, key))
+                found.append(_Candidate(_resolved(path), key))
     return found
+
+
+def _resolved(path: str) -> str:
+    """Return where a link leads, unless the file there has another name: a wheel's name says what it is."""
+    real = os.path.realpath(path)
+    return real if os.path.basename(real) == os.path.basename(path) else path
 
 
 def _digests(candidates: Sequence[_Candidate], memory: str, *, remember: bool) -> Dict[bytes, bytes]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from hostenv.machine.bulk import File
 from hostenv.steps.fetch import wheel_of
 from hostenv.steps.supply_stream import Total, send
+from hostenv.steps.supply_survey import amount
 
 if TYPE_CHECKING:
     import pathlib
@@ -44,8 +45,8 @@ class ControllerSend:
         here = self.depot.plan(self.lock, self.held.missing)
         lines = []
         if here.missing:
-            lines.append(f"fetch    {_count(here.missing)}, into {self.depot.folder}{_because(self.why)}")
-        lines.append(f"send     {_count(self.held.missing)}, by SSH, to {self.root}/wheelhouse")
+            lines.append(f"fetch    {amount(here.missing)}, into {self.depot.folder}{_because(self.why)}")
+        lines.append(f"send     {amount(self.held.missing)}, by SSH, to {self.root}/wheelhouse")
         lines += [
             f"replace  {entry.filename}: not the bytes that the lock names" for entry in self.held.wrong
         ]
@@ -90,10 +91,6 @@ def _receive(reach: Reach, depot: Depot, entry: LockEntry, path: str) -> None:
         reach.receive_files(folder, landing, [wanted], on_progress=Total(lambda _: None).add)
         place.parent.mkdir(exist_ok=True)
         (landing / name).replace(place)
-
-
-def _count(entries: tuple[LockEntry, ...]) -> str:
-    return f"{len(entries)} wheels, {sum(entry.size for entry in entries) / 1e6:.1f} MB"
 
 
 def _because(why: str | None) -> str:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import hostenv
 from hostenv.errors import SupplyError
+from hostenv.steps.supply_survey import amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hostenv.index.source import Login, Source
     from hostenv.machine.agent import Agent
-    from hostenv.spec.lock import Lock, LockEntry
+    from hostenv.spec.lock import Lock
     from hostenv.steps.make import HostPython
     from hostenv.steps.supply_survey import Held
 
@@ -33,23 +34,22 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFetch:
-    """Fetch wheels into a host's wheelhouse from where they lie; ``logins`` are by origin and never shown."""
+    """Fetch what a host lacks into its wheelhouse; ``logins`` are by origin and never shown."""
 
     root: str
     python: HostPython
+    held: Held
     sources: tuple[Source, ...]
     logins: Mapping[str, Login]
-    wrong: tuple[LockEntry, ...]
 
     @property
     def size(self) -> int:
         """Bytes to come."""
-        return sum(source.size for source in self.sources)
+        return self.held.size
 
     def plan(self) -> tuple[str, ...]:
         """Say what will be fetched and where."""
-        count = f"{len(self.sources)} wheels, {self.size / 1e6:.1f} MB"
-        return (f"fetch    {count}, on the host itself, into {self.root}/wheelhouse",)
+        return (f"fetch    {amount(self.held.missing)}, on the host itself, into {self.root}/wheelhouse",)
 
     def apply(self, agent: Agent, who: Mapping[str, str], *, on_progress: Callable[[int], None]) -> None:
         """Bring them: all or an error; what arrived stays. The host's lock is held.
@@ -60,7 +60,7 @@ class HostFetch:
         request = {
             "sources": [asdict(source) for source in self.sources],
             "logins": {place: asdict(login) for place, login in self.logins.items()},
-            "wrong": [(entry.sha256, entry.filename, entry.size) for entry in self.wrong],
+            "wrong": [(entry.sha256, entry.filename, entry.size) for entry in self.held.wrong],
         }
 
         def on_event(event: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hostenv.steps.fetch import wheel_of
 from hostenv.steps.make import pythons_of
 from hostenv.steps.supply_controller import ControllerSend
 from hostenv.steps.supply_host import HostFetch
-from hostenv.steps.supply_survey import survey
+from hostenv.steps.supply_survey import amount, survey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,8 +41,9 @@ class RelaySend:
 
     def plan(self) -> tuple[str, ...]:
         """Say what will pass through the relay; it is not asked before."""
-        count = f"{len(self.held.missing)} wheels, {self.held.size / 1e6:.1f} MB"
-        return (f"send     {count}, from the relay {self.via}, which fetches what it lacks",)
+        return (
+            f"send     {amount(self.held.missing)}, from the relay {self.via}, which fetches what it lacks",
+        )
 
     def apply(self, reach: Reach, progress: Progress) -> None:
         """Fill the relay's wheelhouse, once for all hosts behind it; then let it send. The lock is held.
@@ -81,9 +82,7 @@ class RelaySend:
             sources, logins = supply_host.located(wanted, there)
             why = supply_host.hindrance(relay.agent, sources)
             if why is None:
-                step = HostFetch(
-                    root=relay.root, python=python, sources=sources, logins=logins, wrong=there.wrong
-                )
+                step = HostFetch(root=relay.root, python=python, held=there, sources=sources, logins=logins)
                 step.apply(relay.agent, self.who, on_progress=progress.advance)
         except (HostError, SupplyError) as error:
             return error.message

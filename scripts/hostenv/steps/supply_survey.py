@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from hostenv.document import list_of, optional, read, table_of, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import PurePosixPath
 
     from hostenv.document import Table
     from hostenv.machine.agent import Agent
     from hostenv.spec.lock import Lock, LockEntry
+
+
+_GB = 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +47,13 @@ class Found:
     def from_table(cls, table: Table) -> Found:
         """Read one answer of the operation ``wheelhouse.find``."""
         return cls(state=table.get("state", text), path=table.get("path", optional(text)))
+
+
+def amount(entries: Collection[LockEntry]) -> str:
+    """Return how many wheels these are and their bytes, as a plan says it: ``3 wheels, 4.1 MB``."""
+    size = sum(entry.size for entry in entries)
+    told = f"{size / 1e9:.2f} GB" if size >= _GB else f"{size / 1e6:.1f} MB"
+    return f"{len(entries)} wheel{'' if len(entries) == 1 else 's'}, {told}"
 
 
 def survey(

@@ -220,9 +220,7 @@ class RemoteSupply(_Common):
             )
         if why or not python:
             return self._by_controller(f"the host cannot ({why})")
-        return HostFetch(
-            root=self._root, python=python, sources=sources, logins=logins, wrong=self._held.wrong
-        )
+        return HostFetch(root=self._root, python=python, held=self._held, sources=sources, logins=logins)
 
     def _by_controller(self, why: str | None) -> ControllerSend:
         return ControllerSend(root=self._root, lock=self._lock, held=self._held, depot=self._depot, why=why)
