@@ -115,6 +115,24 @@ def prune(session: nox.Session) -> None:
     _session(session, "prune")
 
 
+@nox.session(venv_backend="none", default=False)
+def overlay(session: nox.Session) -> None:
+    """Take whole distributions of a HOST as overlays/NAME: -- HOST NAME DIST..."""
+    _session(session, "overlay")
+
+
+@nox.session(venv_backend="none", default=False)
+def sync_patches(session: nox.Session) -> None:
+    """Bring series and overlays of a REFERENCE to each TARGET, and prove them equal."""
+    _session(session, "sync_patches")
+
+
+@nox.session(venv_backend="none", default=False)
+def capture(session: nox.Session) -> None:
+    """Turn the environment of a HOST that works into a spec, series and overlays."""
+    _session(session, "capture")
+
+
 def _dependencies(*groups: str) -> list[str]:
     """Return the runtime dependencies (the PEP 723 block above) and the named groups of pyproject.toml."""
     project = nox.project.load_toml(ROOT / "pyproject.toml")

@@ -91,6 +91,26 @@ def _pruning(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _taking(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--venv", metavar="PATH", help="this environment on the host, built by anyone")
+
+
+def _syncing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--discard-edits", action="store_true", help="save what was edited by hand on a target, and go on"
+    )
+    parser.add_argument(
+        "--from-drift", action="store_true", help="capture the reference first where it has drifted"
+    )
+
+
+def _from_git(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from-git", nargs=2, metavar=("DIR", "BASE..BRANCH"), help="commits of a checkout there as patches"
+    )
+    parser.add_argument("--strip", metavar="FOLDER/", help="the folder of the checkout that is installed")
+
+
 def _rolling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serial", type=_positive, metavar="N", help="this many hosts at a time")
     parser.add_argument("--max-fail", type=int, default=0, metavar="N", help="go on after N failed hosts (0)")
@@ -128,6 +148,18 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
         "environment. One place alone is compared with what was built there.",
         (_matching,),
     ),
+    "overlay": (
+        "Take whole distributions (names or patterns) of HOST as overlays/NAME; HOST is only read.",
+        (_writing, _taking, _explaining),
+    ),
+    "sync_patches": (
+        "Bring series and overlays of REFERENCE to each TARGET, and prove them equal.",
+        (_writing, _building, _switching, _syncing),
+    ),
+    "capture": (
+        "Turn the environment of HOST into a spec, series, overlays and a manifest; HOST is only read.",
+        (_writing, _taking, _from_git),
+    ),
     "builds": ("List the builds of each host: size, age, and what uses them.", ()),
     "prune": ("Remove the builds that nothing uses, beyond build.keep.", (_writing, _pruning)),
     "rollback": (
@@ -141,6 +173,13 @@ _DEFAULT_HOSTS = frozenset({"verify_abi"})
 """Sessions that, without a HOST, take the default hosts of ``envspecs/fleet.toml``."""
 
 
+_WORDS: dict[str, tuple[str, str]] = {
+    "overlay": ("HOST", "NAME DIST"),
+    "sync_patches": ("REFERENCE", "TARGET"),
+}
+"""What the words of a session are called where they are not all hosts alike."""
+
+
 def parse(session: str, words: Sequence[str]) -> Request:
     """Return the request that ``words`` make of a session.
 
@@ -149,13 +188,14 @@ def parse(session: str, words: Sequence[str]) -> Request:
     description, adders = _SESSIONS[session]
     parser = _Parser(prog=f"nox -s {session} --", description=description, allow_abbrev=False)
     count = "*" if session in _DEFAULT_HOSTS else "+"
-    parser.add_argument("hosts", nargs=count, metavar="HOST", help="names in envspecs/, @tag, @all")
+    metavar = _WORDS.get(session, "HOST")
+    parser.add_argument("hosts", nargs=count, metavar=metavar, help="names in envspecs/, @tag, @all")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result as JSON, too")
     parser.add_argument("--jobs", type=_positive, default=8, metavar="N", help="hosts side by side (8)")
     for add in adders:
         add(parser)
     given = vars(parser.parse_args(list(words)))
-    for name in ("hosts", "upgrade"):
+    for name in ("hosts", "upgrade", "from_git"):
         if given.get(name) is not None:
             given[name] = tuple(given[name])
     return Request(session=session, **given)

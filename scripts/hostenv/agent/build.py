@@ -146,6 +146,9 @@ def _keep(path: str, plan: Dict[str, Any], settled: Dict[str, str]) -> None:
         "tree": looked.summary(canonical),
         "settled": settled,
         "applied": plan["applied"],
+        "overlaid": {
+            each["name"]: overlay["name"] for overlay in plan["overlays"] for each in overlay["distributions"]
+        },
         **record.describe(looked),
     }
     contents = {

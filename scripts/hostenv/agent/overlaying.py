@@ -97,6 +97,7 @@ def lay_overlays(path: str, overlays: Sequence[Dict[str, Any]], store: Store, *,
         for overlay in overlays:
             for each in overlay["distributions"]:
                 laying.distribution(each, overlay)
+        laying.note_links()
     finally:
         laying.close()
     return laying.differing
@@ -114,6 +115,8 @@ class _Laying:
         self._folders = Folders(path)
         self._digests: Dict[str, str] = {}
         """Path relative to the environment → sha256 of what was laid."""
+        self._links: Dict[str, str] = {}
+        self._recorded: Set[str] = set()
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -129,6 +132,7 @@ class _Laying:
             if owner == NOBODY:
                 self.differing[self._within(place)] = self._digests[place]
         for path, target in overlay["links"]:
+            self._links[self._place(path)] = target
             folder, name = self._folders.locate(self._place(path), make=True)
             try:
                 os.symlink(target, name, dir_fd=folder)
@@ -189,6 +193,12 @@ class _Laying:
         own = {self._place(path) for path, owner, *_ in overlay["files"] if owner == each["name"]}
         self._write_record(info, overlay, own | {f"bin/{name}" for name in made})
 
+    def note_links(self) -> None:
+        """Note the links that no RECORD names."""
+        for place, target in self._links.items():
+            if place not in self._recorded:
+                self.differing[self._within(place)] = f"=> {target}"
+
     def _info(self, each: Mapping[str, Any], overlay: Mapping[str, Any]) -> str:
         suffix = ".dist-info/METADATA"
         for path, *_ in overlay["files"]:
@@ -216,6 +226,7 @@ class _Laying:
                 continue
             if place != record:
                 recorded[place] = row[1]
+                self._recorded.add(place)
                 lines.append(row)
         for place in sorted(name for name in own if name.startswith("bin/")):
             lines.append(self._row(place, self._digests[place]))

@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 _SHOWN = 6
 """Lines of evidence for one distribution; the rest is counted."""
 
+LINK = "=> "
+"""What stands before the target of a link that an overlay laid, in place of a digest."""
+
 _REFERENCE = "https://packaging.python.org/en/latest/specifications/recording-installed-packages/"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Applied:
-    """What series and overlays make of files: path in site-packages → sha256, ``None`` for a removed one."""
+    """What series and overlays make of files: path in site-packages → sha256, ``None`` for a removed one.
+
+    A link has :data:`LINK` and its target.
+    """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -69,7 +75,8 @@ def _series(facts: Facts) -> Iterator[Finding]:
         if digest is None:
             fault = None if path in missing else "is there although the series removes it"
         elif path in found:
-            fault = None if found[path] == digest else "is not what the series makes of it"
+            wanted = None if digest.startswith(LINK) else digest
+            fault = None if found[path] == wanted else "is not what the series makes of it"
         else:
             fault = "is missing" if path in missing else "is as shipped: the series was not applied"
         if fault:

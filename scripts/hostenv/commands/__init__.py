@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 _MODULES: Mapping[str, str] = {
     "build_env": "hosts",
     "builds": "builds",
+    "capture": "overlay",
     "fetch": "hosts",
     "lock": "hosts",
     "match": "match",
     "oracle": "oracle",
+    "overlay": "overlay",
     "probe": "probe",
     "prune": "hosts",
     "rollback": "hosts",
     "status": "status",
     "switch": "hosts",
+    "sync_patches": "overlay",
     "verify_abi": "verify_abi",
 }
 """Session → module, imported when it is asked for: a run that has nothing to do stays quick."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hostenv.document import list_of, table_of
 from hostenv.spec import words
 from hostenv.spec.environment import Build, Env, Platform, Supply
-from hostenv.spec.host import Gpus, Host, Identity, Transport
+from hostenv.spec.host import Gpus, Host, Identity, Mode, Transport
 from hostenv.spec.rules import Capture, Checks, Model, OverlayUse, Reference, Service, System
 
 if TYPE_CHECKING:
@@ -86,6 +86,10 @@ class Spec:
     def is_local(self) -> bool:
         """Whether the host is the machine that hostenv runs on."""
         return self.host.transport is Transport.LOCAL
+
+    def as_managed(self) -> Spec:
+        """Return the spec as one that may be written to: for the identity's guard over what only reads."""
+        return replace(self, host=replace(self.host, mode=Mode.MANAGE))
 
     def lock_name(self, *, python: str, arch: str) -> str:
         """Return the lock's file name for a Python like ``3.12`` and an architecture as uname calls it."""

@@ -9,11 +9,10 @@ from hostenv.errors import CheckError
 from hostenv.spec.environment import Activate as ActivateMode
 from hostenv.steps.activate import Activate, Stage
 from hostenv.steps.make import Make
-from hostenv.steps.overlays import bring_overlays
 from hostenv.steps.series import compute
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
-from hostenv.workflows.inputs import check_fit, inputs_of
+from hostenv.workflows.inputs import inputs_of
 from hostenv.workflows.judging import judged
 from hostenv.workflows.locking import platform_of
 from hostenv.workflows.supply import Supply, supply_for
@@ -114,6 +113,9 @@ class Run:
         """Return what brings the overlays' contents; refused where they cannot work on this host."""
         if not self.inputs.overlays:
             return None
+        from hostenv.steps.overlays import bring_overlays  # noqa: PLC0415  a run without overlays stays quick
+        from hostenv.workflows.fit import check_fit  # noqa: PLC0415
+
         check_fit(self._host, self.inputs)
         root, payload = self._host.state.root, self._session.payload
         return bring_overlays(self._host.agent, root, self.inputs.overlays, payload, self._more.source)

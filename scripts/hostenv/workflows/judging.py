@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hostenv.checks.judge import Verdict
     from hostenv.spec.spec import Spec
 
-_OWN = ("settled", "applied")
+_OWN = ("settled", "applied", "overlaid")
 """What a build keeps beside the facts of its distributions."""
 
 

@@ -27,6 +27,13 @@ class Request:
     facts: pathlib.Path | None = None
     """Saved facts to judge against, instead of the host's own."""
     save: bool = False
+    discard_edits: bool = False
+    """Save what was edited by hand on a target as a patch, and go on."""
+    from_drift: bool = False
+    """Capture a reference that is not what its spec says, first."""
+    from_git: tuple[str, str] | None = None
+    """A checkout on the host, and BASE..BRANCH in it, that a distribution's changes come from."""
+    strip: str | None = None
     python: str | None = None
     """A minor version to lock for, where the spec allows several."""
     despite_running: bool = False

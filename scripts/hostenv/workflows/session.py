@@ -12,7 +12,7 @@ from hostenv.steps.payload import Payload
 from hostenv.workflows.events import HostResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
@@ -37,12 +37,16 @@ class Session:
     depot: Depot = field(default_factory=Depot)
     payload: Payload = field(default_factory=Payload)
 
-    def run(self, work: Callable[[Session, Spec, Turn], HostResult]) -> tuple[HostResult, ...]:
-        """Run ``work`` on every host that the request names, side by side; return a result a host.
+    def run(
+        self, work: Callable[[Session, Spec, Turn], HostResult], chosen: Iterable[Spec] | None = None
+    ) -> tuple[HostResult, ...]:
+        """Run ``work`` on every host that the request names, or is chosen, side by side; a result a host.
 
         One host's failure does not stop another. A bug is raised, once every host has ended.
         """
-        specs = {spec.name: spec for spec in self.fleet.select(self.request.hosts)}
+        if chosen is None:
+            chosen = self.fleet.select(self.request.hosts)
+        specs = {spec.name: spec for spec in chosen}
 
         def on_one(spec: Spec, turn: Turn) -> HostResult:
             try:

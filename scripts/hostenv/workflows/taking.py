@@ -1,0 +1,227 @@
+"""Taking an overlay: whole distributions of a reference host become a description, a list, and contents."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hostenv.errors import InputError, RefusedError
+from hostenv.machine.reach import Reach
+from hostenv.spec.overlay import (
+    Binary,
+    Origin,
+    OverlaidDistribution,
+    Overlay,
+    load_overlay,
+    path_of,
+    render,
+)
+from hostenv.spec.overlaylist import NOBODY, PREFIX, OverlayFile
+from hostenv.spec.overlaylist import render as render_list
+from hostenv.steps.identity import Seen, require_identity
+from hostenv.steps.payload import Source
+from hostenv.workflows.events import HostResult
+from hostenv.workflows.host import read_state
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hostenv.facts.root import RootState
+    from hostenv.machine.agent import Agent
+    from hostenv.machine.fleet import Turn
+    from hostenv.spec.fleet import Fleet
+    from hostenv.spec.spec import Spec
+    from hostenv.workflows.session import Session
+
+_LEAST = 3
+"""Words of ``overlay``: a host, a name, and at least one distribution."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """A host that is only read: reached, proven to be the one meant, its environment found."""
+
+    spec: Spec
+    reach: Reach
+    state: RootState
+    venv: str
+
+    @property
+    def agent(self) -> Agent:
+        """The agent there."""
+        return self.reach.agent
+
+    @property
+    def source(self) -> Source:
+        """Where the contents of overlays can be had there."""
+        return Source(self.reach, root=self.state.root, environments=(self.venv,))
+
+
+@contextlib.contextmanager
+def open_for_reading(fleet: Fleet, spec: Spec, turn: Turn, venv: str | None = None) -> Iterator[Reading]:
+    """Reach a host whose environment is read: ``venv``, ``capture.venv`` of its spec, or the current build.
+
+    Raises :class:`RefusedError` where it is another machine than the spec says, or has no environment.
+    """
+    reach = Reach(spec, specs=fleet.specs.values())
+    turn.ends_with(reach.close)
+    with reach:
+        state = read_state(reach.agent, spec)
+        if spec.identity:
+            seen = Seen(machine_id=state.machine_id, host_key=reach.host_key)
+            require_identity(spec.as_managed(), seen, fleet.specs.values())
+        yield Reading(spec=spec, reach=reach, state=state, venv=_venv(spec, state, venv))
+
+
+def _venv(spec: Spec, state: RootState, given: str | None) -> str:
+    if given:
+        if not posixpath.isabs(given):
+            raise InputError(f"--venv {given}: must be absolute")
+        return given
+    if spec.capture and spec.capture.venv:
+        return str(spec.capture.venv)
+    if state.current_build:
+        return f"{state.root}/builds/{state.current_build}"
+    raise RefusedError(
+        f"{spec.name}: nothing is current under {state.root}, and the spec has no capture.venv",
+        hint="--venv PATH names an environment made otherwise",
+    )
+
+
+def take_overlay(session: Session) -> tuple[HostResult, ...]:
+    """Write ``overlays/NAME`` from what a host has, and keep the contents in the controller's store."""
+    words = session.request.hosts
+    if len(words) < _LEAST:
+        raise InputError(
+            "a host, a name and distributions are needed", hint="nox -s overlay -- HOST NAME DIST..."
+        )
+    host, name, *names = words
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise InputError(f'"{name}" is no name for an overlay: letters, digits, dots, dashes, underscores')
+
+    def work(session: Session, spec: Spec, turn: Turn) -> HostResult:
+        with open_for_reading(session.fleet, spec, turn, session.request.venv) as reading:
+            session.listener.phase(spec.name, "read")
+            overlay = read_overlay(reading, name, names, why=session.request.why or _why(session, name))
+            return keep_overlay(session, reading, overlay)
+
+    return session.run(work, session.fleet.select([host]))
+
+
+def _why(session: Session, name: str) -> str | None:
+    """Return what an earlier description of that name says."""
+    folder = session.fleet.folder.parent / "overlays"
+    return load_overlay(folder, name).why if path_of(folder, name).exists() else None
+
+
+def read_overlay(
+    reading: Reading, name: str, names: Sequence[str], *, why: str | None, paths: Sequence[str] = ()
+) -> Overlay:
+    """Read distributions (patterns) and loose files (paths in the environment) into an overlay."""
+    answer = reading.agent.call("overlay.take", root=reading.venv, names=list(names), paths=list(paths))
+    return overlay_of(answer, name=name, host=reading.spec.name, venv=reading.venv, why=why)
+
+
+def overlay_of(answer: Mapping[str, Any], *, name: str, host: str, venv: str, why: str | None) -> Overlay:
+    """Return the overlay that the agent's answer describes."""
+    site = answer["site"]
+    files = [
+        OverlayFile(path=_within(path, site), dist=owner, mode=mode, size=size, sha256=sha256)
+        for path, owner, mode, size, sha256 in answer["files"]
+    ]
+    files += [
+        OverlayFile(path=_within(path, site), dist=owner, target=target)
+        for path, owner, target in answer["links"]
+    ]
+    return Overlay(
+        name=name,
+        why=why or f"as it works on {host}",
+        origin=Origin(
+            host=host,
+            venv=venv,
+            taken=dt.datetime.now(dt.UTC).date(),
+            python=answer["python"],
+            arch=answer["arch"],
+        ),
+        distributions=tuple(
+            OverlaidDistribution(name=each["name"], version=each["version"])
+            for each in answer["distributions"]
+        ),
+        binaries=tuple(
+            Binary(
+                path=_within(each["path"], site),
+                machine=each["machine"],
+                glibc=each["glibc"],
+                needed=tuple(each["needed"]),
+                gpu=tuple(each["gpu"]),
+                problem=each["problem"],
+            )
+            for each in answer["binaries"]
+        ),
+        files=tuple(files),
+    )
+
+
+def _within(path: str, site: str) -> str:
+    return path.removeprefix(f"{site}/") if path.startswith(f"{site}/") else PREFIX + path
+
+
+def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostResult:
+    """Write an overlay's files, its contents first; nothing where the same is there."""
+    folder = session.fleet.folder.parent / "overlays"
+    absent = session.payload.missing(overlay.contents)
+    same = (
+        path_of(folder, overlay.name).exists() and load_overlay(folder, overlay.name).digest == overlay.digest
+    )
+    host = reading.spec.name
+    if same and not absent:
+        return HostResult(
+            host=host, headline=f"nothing to do: overlays/{overlay.name}.toml is what {host} has"
+        )
+    lines = [f"overlay  overlays/{overlay.name}.toml: {told(overlay)}, from {reading.venv}"]
+    if absent:
+        count = f"{len(absent)} files, {sum(absent.values()) / 1e6:.1f} MB"
+        lines.append(f"receive  {count}, into {session.payload.folder}")
+    session.listener.plan(host, lines)
+    if session.request.dry_run:
+        return HostResult(host=host, headline="dry run: nothing was changed")
+    session.listener.phase(host, "receive", sum(absent.values()))
+    done = [0]
+
+    def advance(count: int) -> None:
+        done[0] += count
+        session.listener.advance(host, done[0])
+
+    session.payload.bring(reading.source, (overlay,), absent, on_progress=advance)
+    write(folder, overlay)
+    use = f'[[overlays]] name = "{overlay.name}"'
+    return HostResult(
+        host=host,
+        headline=f"overlays/{overlay.name}.toml: {told(overlay)}",
+        changed=True,
+        path=reading.venv,
+        notes=(f"digest {overlay.digest}; a spec takes it with {use}",),
+    )
+
+
+def told(overlay: Overlay) -> str:
+    """Say in a few words what an overlay holds."""
+    loose = sum(file.dist == NOBODY for file in overlay.files)
+    parts = [f"{len(overlay.distributions)} distributions"] if overlay.distributions else []
+    parts += [f"{loose} loose files"] if loose else []
+    return f"{', '.join(parts)}, {len(overlay.files)} files, {overlay.size / 1e6:.1f} MB"
+
+
+def write(folder: pathlib.Path, overlay: Overlay) -> None:
+    """Write an overlay's list, then its description, each whole or not at all."""
+    from hostenv.agent.files import write_file  # noqa: PLC0415  only here
+
+    folder.mkdir(exist_ok=True)
+    path = path_of(folder, overlay.name)
+    write_file(str(path.with_suffix(".files")), render_list(overlay.files).encode("ascii"))
+    write_file(str(path), render(overlay).encode())

@@ -1,0 +1,178 @@
+"""Overlays from end to end: taken from a reference, laid over a build, refused where they cannot work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kit.trio import Trio, digests
+
+if TYPE_CHECKING:
+    from kit.repository import Repository
+
+USE = '[[overlays]]\nname = "ours"\n'
+
+
+@pytest.fixture
+def trio(repository: Repository) -> Trio:
+    """Hosts whose index has ``demo`` 1.0 and ``kernel`` 1.0, which ``ref`` has built, ``kernel`` by hand."""
+    made = Trio(repository=repository)
+    repository.wheel(
+        "kernel",
+        "1.0",
+        {
+            "kernel/__init__.py": "WHOSE = 'index'\n\n\ndef main():\n    print(WHOSE)\n",
+            "kernel/sm/ops.py": "OPS = 1\n",
+            "kernel-1.0.data/scripts/kernel-tool": "#!python\nimport kernel\nprint('tool', kernel.WHOSE)\n",
+            "kernel-1.0.data/data/share/kernel.json": "{}\n",
+        },
+        entry_points="[console_scripts]\nkernel = kernel:main\n",
+    )
+    made.specs("demo==1.0", "kernel==1.0")
+    made.done("build_env", "ref")
+    site = made.site("ref")
+    (site / "kernel/__init__.py").write_text("WHOSE = 'ours'\n\n\ndef main():\n    print(WHOSE)\n")
+    (site / "kernel/extra.bin").write_bytes(bytes(range(256)) * 40)
+    (site / "kernel/sm/latest.py").symlink_to("ops.py")
+    (site / "kernel/sm/ops.py").chmod(0o755)
+    return made
+
+
+def test_an_overlay_is_taken_reviewed_and_laid_instead_of_the_wheel(trio: Trio) -> None:
+    before = digests(trio.current("ref"))
+    ran = trio.done("overlay", "ref", "ours", "kernel", "--why", "our own build")
+    assert "1 distributions" in ran.host["headline"]
+    folder = trio.repository.path / "overlays"
+    assert 'why = "our own build"' in (folder / "ours.toml").read_text()
+    listed = (folder / "ours.files").read_text()
+    assert "[kernel]" in listed
+    assert "link kernel/sm/latest.py => ops.py" in listed
+    assert "{prefix}/share/kernel.json" in listed
+    assert "{prefix}/bin/kernel-tool" in listed
+    assert "{prefix}/bin/kernel\n" not in listed
+    assert digests(trio.current("ref")) == before
+
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    built = trio.done("build_env", "one").host
+
+    findings = [(each["rule"], each["object"]) for each in built["checks"]["findings"]]
+    assert findings == []
+    site, reference = trio.site("one"), trio.site("ref")
+    for path in ("kernel/__init__.py", "kernel/extra.bin", "kernel/sm/ops.py"):
+        assert (site / path).read_bytes() == (reference / path).read_bytes()
+        assert (site / path).stat().st_mode == (reference / path).stat().st_mode
+    assert str((site / "kernel/sm/latest.py").readlink()) == "ops.py"
+    for script, said in (("kernel", "ours"), ("kernel-tool", "tool ours")):
+        done = subprocess.run(
+            [trio.current("one") / "bin" / script],
+            env={},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == said
+    inputs = json.loads((trio.current("one") / ".hostenv/inputs.json").read_text())
+    assert [name for name, *_ in inputs["wheels"]] == ["demo", "helper"]
+    assert len(inputs["overlays"]) == 1
+    assert not list((trio.root("one") / "wheelhouse").glob("*/kernel*"))
+
+
+def test_a_second_build_does_nothing_and_another_overlay_is_another_build(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    first = trio.done("build_env", "one").host
+    assert trio.done("build_env", "one").host["headline"] == "nothing to do"
+    assert "nothing to do" in trio.done("overlay", "ref", "ours", "kernel").host["headline"]
+    (trio.site("ref") / "kernel/extra.bin").write_bytes(b"another")
+    trio.done("overlay", "ref", "ours", "kernel")
+    assert trio.done("build_env", "one").host["build"] != first["build"]
+    assert (trio.site("one") / "kernel/extra.bin").read_bytes() == b"another"
+
+
+def test_the_record_that_is_laid_is_one_that_uv_can_uninstall_by(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    trio.done("build_env", "one")
+    record = (trio.site("one") / "kernel-1.0.dist-info/RECORD").read_text().splitlines()
+    paths = [line.split(",")[0] for line in record]
+    assert len(paths) == len(set(paths))
+    assert {"../../../bin/kernel", "../../../bin/kernel-tool", "kernel-1.0.dist-info/INSTALLER"} <= set(paths)
+    for path in paths:
+        assert (trio.site("one") / path).exists(), path
+
+
+def test_an_editable_or_unknown_distribution_is_refused(trio: Trio) -> None:
+    ran = trio.run("overlay", "ref", "ours", "kernels")
+    assert "no distribution matches 'kernels'" in ran.message
+    origin = {"url": "file:///src/kernel", "dir_info": {"editable": True}}
+    (trio.site("ref") / "kernel-1.0.dist-info/direct_url.json").write_text(json.dumps(origin))
+    ran = trio.run("overlay", "ref", "ours", "kernel")
+    assert "editable" in ran.message
+    assert not (trio.repository.path / "overlays").exists()
+
+
+def test_a_wheel_that_owns_one_path_with_other_bytes_is_refused(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.repository.wheel("renamed", "1.0", {"kernel/__init__.py": "WHOSE = 'renamed'\n"})
+    trio.specs("demo==1.0", "renamed==1.0", more=USE, hosts=("one",))
+    ran = trio.run("build_env", "one")
+    assert "own one path with different bytes" in ran.message
+    assert "kernel/__init__.py: overlay ours and renamed 1.0" in ran.message
+    assert not (trio.root("one") / "current").exists()
+
+
+def test_two_overlays_of_one_distribution_are_refused_and_so_is_a_series_on_one(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.done("overlay", "ref", "again", "ker*")
+    trio.specs("demo==1.0", more=USE + '[[overlays]]\nname = "again"\n', hosts=("one",))
+    assert "both bring kernel" in trio.run("build_env", "one").message
+    patch = (
+        "Description: x\nOrigin: test\nForwarded: no\n\n"
+        "--- a/kernel/sm/ops.py\n+++ b/kernel/sm/ops.py\n@@ -1 +1 @@\n-OPS = 1\n+OPS = 2\n"
+    )
+    trio.repository.series("kernel-1.0", patch)
+    trio.specs("demo==1.0", "kernel==1.0", env='patches = ["kernel-1.0"]', more=USE, hosts=("one",))
+    assert "kernel comes from overlays/ours.toml" in trio.run("build_env", "one").message
+
+
+def test_what_the_target_has_in_a_wheel_is_not_sent_again(trio: Trio) -> None:
+    trio.done("build_env", "one")
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    store = trio.repository.folder / "home/.cache/hostenv/store"
+    shared = [path for path in store.glob("*/*") if path.read_bytes() in (b"OPS = 1\n", b"{}\n")]
+    assert len(shared) == 2
+    for path in shared:
+        path.unlink()
+    trio.done("build_env", "one")
+    assert (trio.site("one") / "kernel/sm/ops.py").read_text() == "OPS = 1\n"
+
+
+def test_a_damaged_store_is_noticed_and_the_next_run_mends_it(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    trio.done("build_env", "one")
+    big = bytes(range(256)) * 40
+    for path in (trio.root("one") / "store").glob("*/*"):
+        if path.read_bytes() == big:
+            path.write_bytes(big[:-1] + b"!")
+    trio.repository.wheel("extra", "1.0", {"extra.py": "X = 1\n"})
+    trio.specs("demo==1.0", "kernel==1.0", "extra==1.0", more=USE, hosts=("one",))
+    ran = trio.run("build_env", "one")
+    assert "expected" in ran.message
+    assert "run again" in ran.message
+    trio.done("build_env", "one")
+    assert (trio.site("one") / "kernel/extra.bin").read_bytes() == big
+
+
+def test_contents_that_nobody_has_are_named(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    subprocess.run(["rm", "-r", trio.repository.folder / "home/.cache/hostenv/store"], check=True)
+    ran = trio.run("build_env", "one")
+    assert "kernel/extra.bin" in ran.message
+    assert "nox -s sync_patches -- ref HOST" in ran.message
