@@ -44,19 +44,21 @@ class Memory:
         self._folder = folder or _default_folder()
 
     def load(self, name: str) -> Remembered | None:
-        """Return what is remembered under ``name``."""
-        with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
-            with zipfile.ZipFile(self._path(name)) as archive:
-                parts = {part: archive.read(part) for part in archive.namelist()}
-            head = json.loads(parts["head.json"])
+        """Return what is remembered under ``name``, without its large parts."""
+        part = self._read(name, "head.json")
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            head = json.loads(part or b"null")
             if head["version"] == _VERSION:
-                return Remembered(
-                    stat=head["stat"],
-                    tree=head["tree"],
-                    manifest=parts.get("manifest"),
-                    cache=parts.get("cache"),
-                )
+                return Remembered(stat=head["stat"], tree=head["tree"])
         return None
+
+    def manifest(self, name: str) -> bytes | None:
+        """Return the remembered manifest: of the last look, which may be newer than :meth:`load`'s."""
+        return self._read(name, "manifest")
+
+    def cache(self, name: str) -> bytes | None:
+        """Return the remembered stat cache."""
+        return self._read(name, "cache")
 
     def save(self, name: str, remembered: Remembered) -> None:
         """Remember, and forget what was not used for longest."""
@@ -74,6 +76,13 @@ class Memory:
             oldest_first = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime)
             for path in oldest_first[:-KEPT]:
                 path.unlink()
+
+    def _read(self, name: str, part: str) -> bytes | None:
+        try:
+            with zipfile.ZipFile(self._path(name)) as archive:
+                return archive.read(part)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+            return None
 
     def _path(self, name: str) -> pathlib.Path:
         return self._folder / hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:32]

@@ -78,21 +78,25 @@ class Environment:
         seen = None if self._known is None else self._known.stat or _NEVER
         answer = self._look(listener, seen=seen, rehash=rehash)
         if answer["wanted"]:
-            answer = self._look(listener, cache=(self._known and self._known.cache) or b"")
+            answer = self._look(listener, cache=self._memory.cache(self._name) or b"")
         self._take(answer)
 
     def manifest(self, listener: Listener) -> Manifest:
         """Return the manifest; from memory where that is enough."""
-        if self._known and self._known.manifest:
-            return Manifest.from_packed(self._known.manifest)
+        remembered = self._memory.manifest(self._name) if self.look.tree is None else None
+        if remembered:
+            found = Manifest.from_packed(remembered)
+            if found.fingerprint == self.tree.fingerprint:
+                return found
         if self.look.tree is None:
-            self._take(self._look(listener, cache=(self._known and self._known.cache) or b""))
+            self._take(self._look(listener, cache=self._memory.cache(self._name) or b""))
         packed = self._bulk("environment.manifest")
         found = Manifest.from_packed(packed)
         if self.tree.fingerprint not in {None, found.fingerprint}:
             raise HostError(f"{self.place.label}: the manifest that arrived is not the one announced")
         if self._known:
-            self._remember(replace(self._known, manifest=packed))
+            cache = self._known.cache or self._memory.cache(self._name)
+            self._remember(replace(self._known, manifest=packed, cache=cache))
         return found
 
     def kept_manifest(self) -> Manifest:
@@ -153,16 +157,14 @@ class Environment:
         self.look = EnvironmentLook.from_answer(answer, self.place.label)
         if self.look.tree:
             self.tree = self.look.tree
-            cache = self._bulk("environment.cache") if self._is_cache_wanted(self.tree) else None
+            is_kept = self.tree.read >= WORTH_KEEPING or self._memory.cache(self._name)
+            cache = self._bulk("environment.cache") if is_kept else None
             self._remember(Remembered(stat=self.look.stat, tree=answer["summary"], cache=cache))
         elif self._known:
             known = read(self._known.tree, table_of(TreeFacts.from_table), document=self.place.label)
             self.tree = replace(known, interpreter=self.look.interpreter)
         else:
             raise HostError(f"{self.place.label}: the host told nothing of the environment")
-
-    def _is_cache_wanted(self, tree: TreeFacts) -> bool:
-        return tree.read >= WORTH_KEEPING or bool(self._known and self._known.cache)
 
     def _remember(self, known: Remembered) -> None:
         self._known = known
