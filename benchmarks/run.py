@@ -13,7 +13,7 @@ import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 
-NEEDS_ARGUMENTS = ("abi", "fatbin")
+NEEDS_ARGUMENTS = ("abi", "fatbin", "match")
 """Benchmarks that look at a folder that the caller names: run only where they are asked for."""
 
 
