@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostenv.steps.make import HostPython
-from hostenv.workflows import build_env as workflow
+from hostenv.workflows import supply
 from kit.repository import DEMO, Repository, repository_in
 
 if TYPE_CHECKING:
@@ -149,9 +149,8 @@ def test_two_folders_and_two_patch_levels_have_one_id_and_one_fingerprint(
         with another(tmp_path / f"elsewhere/{index}" / ("x" * 30 * index)) as other:
             monkeypatch.setenv("UV_DEFAULT_INDEX", other.registry.simple)
             other.spec("demo==1.0", more=more)
-            monkeypatch.setattr(
-                workflow, "choose_python", lambda *_, p=python: HostPython(path=p, version="3.11")
-            )
+            chosen = HostPython(path=python, version="3.11")
+            monkeypatch.setattr(supply, "choose", lambda *_, chosen=chosen: chosen)
             seen.append(other.build().host)
             assert other.python("import demo; print(demo.VERSION)") == "1.0"
     one, two = seen
