@@ -17,8 +17,8 @@ from hostenv.agent.files import write_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-KEPT = 64
-"""Environments that are remembered, the last used ones; one of 75,000 files takes up to 7 MB."""
+LARGEST = 1 << 30
+"""Bytes of all that is remembered; an environment of 75,000 files takes 7 MB, a build of hostenv's 2 kB."""
 
 _VERSION = 1
 
@@ -61,7 +61,7 @@ class Memory:
         return self._read(name, "cache")
 
     def save(self, name: str, remembered: Remembered) -> None:
-        """Remember, and forget what was not used for longest."""
+        """Remember; what was saved longest ago is forgotten where all grows above :data:`LARGEST`."""
         head = {"version": _VERSION, "stat": remembered.stat, "tree": remembered.tree}
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -73,8 +73,14 @@ class Memory:
         with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_file(str(self._path(name)), packed.getvalue(), 0o600)
-            oldest_first = sorted(self._folder.iterdir(), key=lambda path: path.stat().st_mtime)
-            for path in oldest_first[:-KEPT]:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        found = [(path.stat(), path) for path in self._folder.iterdir()]
+        total = 0
+        for status, path in sorted(found, key=lambda each: -each[0].st_mtime_ns):
+            total += status.st_size
+            if total > LARGEST:
                 path.unlink()
 
     def _read(self, name: str, part: str) -> bytes | None:
