@@ -18,7 +18,7 @@ import pytest
 
 from hostenv.machine.agent import agent_on
 from hostenv.machine.local import LocalTransport
-from hostenv.steps import supply_uv
+from hostenv.steps import supply_host, supply_uv
 from hostenv.steps.depot import Depot
 from kit.forwarder import Forwarder
 from kit.pythons import find_python
@@ -119,6 +119,26 @@ def test_a_host_that_cannot_reach_the_index_is_sent_the_wheels(
     assert done(planned)["a"]["changed"] is False
     assert current(remotes, "a") == built["a"]["build"]
     assert (repository.folder / "home/.cache/hostenv/wheelhouse").is_dir()
+
+
+def test_what_a_host_cannot_fetch_after_all_comes_from_here_and_is_told(
+    remotes: Remotes, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remotes.spec("a")
+    done(repository.run("lock", hosts=["a"]))
+    wheel = "demo-1.0-py3-none-any.whl"
+    real = supply_host.HostFetch.apply
+
+    def refused_there(*words: Any, **more: Any) -> None:
+        repository.registry.faults[wheel].append(Fault(status=403))
+        real(*words, **more)
+
+    monkeypatch.setattr(supply_host.HostFetch, "apply", refused_there)
+    built = done(repository.run("build_env", hosts=["a"]))["a"]
+    assert current(remotes, "a") == built["build"]
+    (note,) = built["notes"]
+    assert wheel in note
+    assert "the server answers 403" in note
 
 
 def test_wrong_bytes_are_neither_fetched_nor_kept(remotes: Remotes, repository: Repository) -> None:

@@ -179,10 +179,10 @@ class Run:
             notes = (*proven, *self._held())
             return self._result("staged", facts=facts, verdict=verdict, notes=notes, next_=(switch,))
         done = step.apply(self._host.agent, self._host.state, self._who)
+        notes = (*proven, *notes_of(done.adopted, done.running))
         return replace(
-            self._result(headline, facts=facts, verdict=verdict),
+            self._result(headline, facts=facts, verdict=verdict, notes=notes),
             generation=done.generation,
-            notes=(*proven, *notes_of(done.adopted, done.running)),
             next=(f"{path}/bin/python", f"nox -s rollback -- {self._spec.name}")[: 2 if done.previous else 1],
         )
 
