@@ -40,7 +40,7 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "root"
 
 
-def activate(agent: Agent, root: pathlib.Path, build: str, **more: object) -> dict[str, Any]:
+def activate(agent: Agent, root: pathlib.Path, build: str, **more: Any) -> dict[str, Any]:
     answer: dict[str, Any] = agent.call(
         "generation.activate", root=str(root), build=build, receipt={}, who=WHO, **more
     )
@@ -117,11 +117,16 @@ def wait_for_exec(pid: int, word: str) -> None:
 
 
 def test_a_second_writer_hears_who_holds_the_lock(agent: Agent, root: pathlib.Path) -> None:
-    hold = f"import fcntl, os, time, json; f = open({str(root / 'lock')!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); "
-    hold += (
-        "json.dump({'by': 'kim@desk', 'session': 'build_env', 'pid': os.getpid(), 'since': time.time()}, f); "
+    note = "{'by': 'kim@desk', 'session': 'build_env', 'pid': os.getpid(), 'since': time.time()}"
+    hold = (
+        "import fcntl, os, time, json\n"
+        f"with open({str(root / 'lock')!r}, 'w') as f:\n"
+        "    fcntl.flock(f, fcntl.LOCK_EX)\n"
+        f"    json.dump({note}, f)\n"
+        "    f.flush()\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(60)\n"
     )
-    hold += "f.flush(); print('held', flush=True); time.sleep(60)"
     holder = subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE)
     try:
         assert holder.stdout
@@ -134,11 +139,11 @@ def test_a_second_writer_hears_who_holds_the_lock(agent: Agent, root: pathlib.Pa
 
 
 def test_killed_at_any_moment_the_environment_is_whole(root: pathlib.Path) -> None:
-    """SIGKILL the agent at 40 moments spread over several switches; then the next switch must go through."""
+    """SIGKILL the agent at 25 moments spread over several switches; then the next switch must go through."""
     with agent_on(LocalTransport("here"), python=sys.executable) as agent:
         activate(agent, root, OLD)
     seen = set()
-    for moment in range(40):
+    for moment in range(25):
         with agent_on(LocalTransport("here"), python=sys.executable) as agent:
             agent.call("echo")
             wait = f"time.sleep({moment * 0.004})"
