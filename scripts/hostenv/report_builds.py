@@ -114,6 +114,7 @@ def _document(host: HostBuilds) -> dict[str, object]:
         "free": found.free if found else None,
         "builds": [asdict(build) for build in found.builds] if found else [],
         "unfinished": [asdict(each) for each in found.unfinished] if found else [],
+        "orphans": [asdict(each) for each in found.orphans] if found else [],
         "unknown": list(found.unknown) if found else [],
         "seconds": round(host.seconds, 3),
     }

@@ -66,9 +66,10 @@ def _print_target(target: TargetResult, out: Console) -> None:
 def _described(matched: Matched) -> str:
     read = f", {megabytes(matched.read)} read" if matched.read else ", nothing read"
     fingerprint = (matched.fingerprint or "no fingerprint")[:16]
-    return (
-        f"{printable(matched.path)}  {fingerprint}  {matched.files} files, {megabytes(matched.bytes)}{read}"
-    )
+    told = f"{printable(matched.path)}  {fingerprint}"
+    if matched.files is None or matched.bytes is None:
+        return told
+    return f"{told}  {matched.files} files, {megabytes(matched.bytes)}{read}"
 
 
 def _beside(target: TargetResult) -> list[str]:
@@ -100,7 +101,7 @@ def _print_group(group: Group, out: Console) -> None:
         style = "yellow" if each.demanded else "dim"
         table.add_row(
             Text(f"    {each.cause}", style),
-            Text(printable(each.path)),
+            Text(printable(_within_site(each.path))),
             Text(printable(_detail(each)), "dim"),
         )
     out.print(table)
@@ -119,6 +120,11 @@ def _detail(each: Differing) -> str:
     if not each.demanded:
         parts.append("may differ")
     return ", ".join(parts)
+
+
+def _within_site(path: str) -> str:
+    """Return a path as people name it, below site-packages where it lies there; the JSON has it whole."""
+    return path.partition("/site-packages/")[2] or path
 
 
 def _kind(entry: Entry) -> str:

@@ -216,11 +216,16 @@ def test_killed_in_the_middle_the_next_run_finishes(host: Repository, delay: flo
     assert builds(host) == set(OLD[-2:])
 
 
-def test_leftovers_receipts_and_caches_of_gone_builds_go(host: Repository) -> None:
+def test_what_a_killed_build_left_goes(host: Repository) -> None:
     half = host.root / "builds" / ".tmp-0000000000000009"
     (half / "lib").mkdir(parents=True)
     (half / "lib/half.so").write_bytes(bytes(100_000))
     (half / "lib").chmod(0o500)
+    prune(host)
+    assert not half.exists()
+
+
+def test_receipts_and_caches_of_gone_builds_go(host: Repository) -> None:
     for name in (OLD[0], OLD[-1]):
         (host.root / "jit" / name).mkdir(parents=True)
     current = int((host.root / "current").readlink().name)
@@ -228,7 +233,10 @@ def test_leftovers_receipts_and_caches_of_gone_builds_go(host: Repository) -> No
     old.mkdir()
     (old / "env").symlink_to(f"../../builds/{OLD[0]}")
     (old / "receipt.json").write_text(json.dumps({"build": OLD[0], "generation": 0, "made": 1.0}))
-    prune(host)
+    for name in OLD[:-2]:  # as a run leaves it that was killed after the builds
+        shutil.rmtree(host.root / "builds" / name)
+    assert prune(host).host["changed"] is True
+    assert prune(host).host["headline"] == "nothing to remove"
     assert builds(host) == set(OLD[-2:])
     assert [path.name for path in (host.root / "jit").iterdir()] == [OLD[-1]]
     assert [path.name for path in (host.root / "generations").iterdir()] == [str(current)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from hostenv.agent import users
-from hostenv.agent.layout import OWN, Layout, read_json
+from hostenv.agent.layout import OWN, Layout, is_identifier, read_json
 
 if TYPE_CHECKING:
     from hostenv.agent.users import Named
@@ -99,6 +99,10 @@ def builds(wire: Wire, *, root: str) -> Dict[str, Any]:
             for name, each in measured.items()
         ],
         "unfinished": [{"path": path, "size": usage(path).size} for path in unfinished(layout)],
+        "orphans": [
+            {"path": path, "size": usage(path).size}
+            for path in (*orphaned_caches(layout).values(), *stale_generations(layout))
+        ],
         "unknown": seen.unknown,
     }
 
@@ -177,12 +181,38 @@ def unfinished(layout: Layout) -> List[str]:
     """Return what killed sessions left: builds without an id, half-removed ones, half-written generations."""
     found = []
     for folder in (layout.builds, layout.generations):
-        try:
-            names = os.listdir(folder)
-        except OSError:
-            continue
-        found += [os.path.join(folder, name) for name in sorted(names) if name.startswith(".tmp-")]
+        found += [os.path.join(folder, name) for name in _names(folder) if name.startswith(".tmp-")]
     return found
+
+
+def orphaned_caches(layout: Layout) -> Dict[str, str]:
+    """Return the JIT caches of builds that are gone, by their ids."""
+    folder = os.path.join(layout.root, "jit")
+    there = set(layout.finished_builds())
+    names = [name for name in _names(folder) if is_identifier(name) and name not in there]
+    return {name: os.path.join(folder, name) for name in names}
+
+
+def stale_generations(layout: Layout) -> List[str]:
+    """Return the generations whose build is gone, the current one and the one before it never."""
+    number = layout.current_number()
+    if number is None:
+        return []
+    previous = (layout.receipt(number) or {}).get("previous")
+    there = set(layout.finished_builds())
+    return [
+        layout.generation(each)
+        for build, numbers in generations_of(layout).items()
+        for each in (numbers if build not in there else ())
+        if each not in {number, previous}
+    ]
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _status(path: str) -> Optional[os.stat_result]:

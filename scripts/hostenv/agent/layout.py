@@ -25,6 +25,11 @@ OWN = ".hostenv"
 _ID = re.compile(r"[0-9a-f]{12,64}\Z")
 
 
+def is_identifier(name: str) -> bool:
+    """Tell whether a name is a build's id."""
+    return bool(_ID.match(name))
+
+
 class Layout:
     """The paths under one root."""
 

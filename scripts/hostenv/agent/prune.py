@@ -47,8 +47,7 @@ def prune(  # noqa: PLR0913  one request of the protocol, by keyword
         if leftovers:
             removal.leftovers()
         removal.builds(builds)
-        removal.caches()
-        removal.receipts()
+        removal.orphans()
         removal.wheels(wheels)
     return {"removed": removal.removed, "kept": removal.kept, "freed": removal.freed}
 
@@ -111,27 +110,15 @@ class _Removal:
                 continue
             self._delete(doomed, layout.build(name))
 
-    def caches(self) -> None:
-        """Remove the JIT caches of builds that are gone."""
-        folder = os.path.join(self._layout.root, "jit")
-        there = set(self._layout.finished_builds())
-        orphans = [name for name in _names(folder) if _is_build(self._layout, name) and name not in there]
-        used = self._users({name: os.path.join(folder, name) for name in orphans})
-        for name in orphans:
+    def orphans(self) -> None:
+        """Remove the JIT caches and the receipts of builds that are gone."""
+        caches = inventory.orphaned_caches(self._layout)
+        used = self._users(caches)
+        for name, path in caches.items():
             if name not in used:
-                self._delete(os.path.join(folder, name))
-
-    def receipts(self) -> None:
-        """Remove generations whose build is gone, the current one and the one before it never."""
-        number = self._layout.current_number()
-        if number is None:
-            return
-        previous = (self._layout.receipt(number) or {}).get("previous")
-        there = set(self._layout.finished_builds())
-        for build, generations in inventory.generations_of(self._layout).items():
-            for each in generations if build not in there else ():
-                if each not in {number, previous}:
-                    self._delete(self._layout.generation(each))
+                self._delete(path)
+        for path in inventory.stale_generations(self._layout):
+            self._delete(path)
 
     def wheels(self, hashes: Iterable[str]) -> None:
         """Remove wheels by hash; one that a build was made of meanwhile stays."""
@@ -188,14 +175,6 @@ def _named(layout: Layout, builds: Iterable[str]) -> List[str]:
         inputs = read_json(os.path.join(layout.build(name), OWN, "inputs.json")) or {}
         found += [sha256 for _, _, sha256 in inputs.get("wheels", [])]
     return found
-
-
-def _is_build(layout: Layout, name: str) -> bool:
-    try:
-        layout.build(name)
-    except AgentError:
-        return False
-    return True
 
 
 def _names(folder: str) -> List[str]:

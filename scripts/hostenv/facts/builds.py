@@ -80,7 +80,7 @@ class BuildFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """What a killed session left. ``size`` in bytes."""
+    """What belongs to no build any more. ``size`` in bytes."""
 
     path: str
     size: int
@@ -93,12 +93,17 @@ class Leftover:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RootBuilds:
-    """The operation ``builds.list``, typed. ``unknown``: why some processes could not be looked into."""
+    """The operation ``builds.list``, typed.
+
+    ``unfinished`` is what killed sessions left, ``orphans`` are receipts and JIT caches of builds that are
+    gone; ``unknown``: why some processes could not be looked into.
+    """
 
     root: str
     free: int | None
     builds: tuple[BuildFacts, ...]
     unfinished: tuple[Leftover, ...]
+    orphans: tuple[Leftover, ...]
     unknown: tuple[str, ...]
 
     @classmethod
@@ -113,5 +118,6 @@ class RootBuilds:
             free=table.get("free", optional(integer)),
             builds=table.get("builds", list_of(table_of(BuildFacts.from_table))),
             unfinished=table.get("unfinished", list_of(table_of(Leftover.from_table))),
+            orphans=table.get("orphans", list_of(table_of(Leftover.from_table))),
             unknown=table.get("unknown", list_of(text)),
         )

@@ -58,6 +58,7 @@ class Prune:
             for each in self.builds
         ]
         lines += [f"remove   {each.path}: {size(each.size)}, unfinished" for each in found.unfinished]
+        lines += [f"remove   {each.path}: {size(each.size)}, its build is gone" for each in found.orphans]
         lines += [
             f"remove   {each.name}: {size(each.size)}, no build's and no lock's" for each in self.wheels
         ]

@@ -34,15 +34,15 @@ TEXTS = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matched:
-    """An environment as it was compared."""
+    """An environment as it was compared; of one as it was built, ``files`` and ``bytes`` are not told."""
 
     label: str
     path: str
     build: str | None
     fingerprint: str | None
     interpreter: Interpreter
-    files: int
-    bytes: int
+    files: int | None
+    bytes: int | None
     read: int
     """Bytes that had to be read on the host."""
 
@@ -168,7 +168,7 @@ class _Session:
             target.place.label: manifest.differences(target.manifest(self._listener)) for target in targets
         }
         paths = {each.path for found in differences.values() for each in found}
-        side = _side(reference, paths)
+        side = side_of(reference, paths)
         return {
             target.place.label: self._explain_one(reference, side, target, differences[target.place.label])
             for target in targets
@@ -178,12 +178,12 @@ class _Session:
         self, reference: Environment, side: Side, target: Environment, differences: Sequence[Difference]
     ) -> TargetResult:
         begun = time.monotonic()
-        demands = _demands(reference, target)
+        demands = demands_of(reference, target)
         unread = (
             *comparison.unread("reference", reference.tree.problems, demands),
             *comparison.unread("target", target.tree.problems, demands),
         )
-        other = _side(target, {each.path for each in differences})
+        other = side_of(target, {each.path for each in differences})
         compared = comparison.compare(side, other, differences, unread, demands)
         result = _result(reference, target, compared)
         if self._request.diff:
@@ -201,14 +201,17 @@ def _drift(environment: Environment, listener: Listener, request: Request) -> Ma
             f"{label}: {environment.look.path} was not built by hostenv: there is nothing to hold it against",
             hint=f"nox -s match -- REFERENCE {label}",
         )
-    as_built = replace(_matched(environment), label=f"{label} as built", fingerprint=kept.fingerprint)
+    now = _matched(environment)
+    as_built = replace(
+        now, label=f"{label} as built", fingerprint=kept.fingerprint, files=None, bytes=None, read=0
+    )
     demands = Demands(ignore=_ignored(environment))
     compared = Comparison()
     texts: Mapping[str, TextDifference] = {}
     if kept.fingerprint is None or environment.tree.fingerprint != kept.fingerprint:
         manifest: Manifest = environment.kept_manifest()
         differences = manifest.differences(environment.manifest(listener))
-        side = _side(environment, {each.path for each in differences})
+        side = side_of(environment, {each.path for each in differences})
         unread = comparison.unread("target", environment.tree.problems, demands)
         compared = comparison.compare(side, side, differences, unread, demands)
         if request.diff:
@@ -217,7 +220,7 @@ def _drift(environment: Environment, listener: Listener, request: Request) -> Ma
     result = TargetResult(
         label=label,
         seconds=0.0,
-        environment=_matched(environment),
+        environment=now,
         comparison=compared,
         demands=demands,
         texts=texts,
@@ -229,12 +232,13 @@ def _same_fingerprint(one: Environment, other: Environment) -> bool:
     return one.tree.fingerprint is not None and one.tree.fingerprint == other.tree.fingerprint
 
 
-def _side(environment: Environment, paths: Iterable[str]) -> Side:
+def side_of(environment: Environment, paths: Iterable[str]) -> Side:
+    """Ask a host whose these paths are."""
     look = environment.look
     return Side(claims=environment.claims(sorted(paths)), kept=look.kept, site=look.site)
 
 
-def _demands(reference: Environment, target: Environment) -> Demands:
+def demands_of(reference: Environment, target: Environment) -> Demands:
     """Return what the target's spec demands where it names this reference; everything otherwise."""
     ignore = (*_ignored(reference), *_ignored(target))
     said = target.place.spec.reference
@@ -259,7 +263,7 @@ def _result(reference: Environment, target: Environment, compared: Comparison) -
         comparison=compared,
         interpreter=comparison.interpreter_differences(reference.tree.interpreter, target.tree.interpreter),
         layers=layers,
-        demands=_demands(reference, target),
+        demands=demands_of(reference, target),
     )
 
 
