@@ -65,12 +65,17 @@ class Trio:
 
 
 def digests(folder: pathlib.Path) -> dict[str, tuple[int, str]]:
-    """Return mode and sha256 of every file below a folder, bytecode aside: read here, by nobody's code."""
+    """Return mode and sha256 of every file below a folder, read here, by nobody's code.
+
+    Bytecode aside, and what tells of one installation: when it was, from where, and RECORD, which lists that.
+    """
     return {
         str(path.relative_to(folder)): (
             path.lstat().st_mode,
             str(path.readlink()) if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest(),
         )
         for path in sorted(folder.rglob("*"))
-        if (path.is_symlink() or path.is_file()) and path.suffix != ".pyc"
+        if (path.is_symlink() or path.is_file())
+        and path.suffix != ".pyc"
+        and path.name not in {"RECORD", "uv_cache.json", "direct_url.json"}
     }

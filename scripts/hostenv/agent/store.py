@@ -13,10 +13,11 @@ import csv
 import io
 import os
 import re
+import stat
 import tempfile
 import zipfile
 import zlib
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from hostenv.agent import tree
 from hostenv.agent.copying import copy_checked
@@ -99,7 +100,7 @@ def find(wire: Wire, *, root: str, contents: Dict[str, int]) -> Dict[str, Any]:
     del wire
     layout = Layout(root)
     absent = Store(layout.store).missing(contents)
-    elsewhere = _elsewhere(layout, absent) if absent else {}
+    elsewhere = _elsewhere(layout, absent) if absent else set()
     return {
         "missing": {sha256: size for sha256, size in absent.items() if sha256 not in elsewhere},
         "elsewhere": {sha256: absent[sha256] for sha256 in elsewhere},
@@ -113,10 +114,11 @@ def gather(wire: Wire, *, root: str, who: Dict[str, Any], contents: Dict[str, in
         store = Store(layout.store)
         store.prepare()
         absent = store.missing(contents)
-        for sha256, places in _elsewhere(layout, absent).items() if absent else ():
-            wire.event(phase="gather")
-            if any(store.take(place, sha256, absent[sha256]) for place in places):
-                del absent[sha256]
+        for look in (_in_builds, _in_wheels):
+            for sha256, place in look(layout, absent) if absent else ():
+                wire.event(phase="gather")
+                if sha256 in absent and store.take(place, sha256, absent[sha256]):
+                    del absent[sha256]
         return absent
 
 
@@ -129,6 +131,20 @@ def locate(wire: Wire, *, folders: Sequence[str], paths: Sequence[Sequence[Any]]
     ]
 
 
+def present(wire: Wire, *, folder: str, paths: Sequence[str]) -> List[Optional[int]]:
+    """Return the size of each regular file below a folder, ``None`` where there is none."""
+    del wire
+    return [_size(os.path.join(folder, path)) for path in paths]
+
+
+def _size(path: str) -> Optional[int]:
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
 def _has_size(path: str, size: int) -> bool:
     try:
         return os.stat(path).st_size == size
@@ -136,14 +152,11 @@ def _has_size(path: str, size: int) -> bool:
         return False
 
 
-def _elsewhere(layout: Layout, wanted: Mapping[str, int]) -> Dict[str, List[Place]]:
-    """Return where contents lie by what builds' kept manifests and wheels' RECORDs say; unverified."""
-    found: Dict[str, List[Place]] = {}
-    for source in (_in_builds(layout, wanted), _in_wheels(layout, wanted)):
-        for sha256, place in source:
-            found.setdefault(sha256, []).append(place)
-        if len(found) == len(wanted):
-            break
+def _elsewhere(layout: Layout, wanted: Mapping[str, int]) -> Set[str]:
+    """Return which contents lie here by what builds' kept manifests and wheels' RECORDs say; unverified."""
+    found = {sha256 for sha256, _ in _in_builds(layout, wanted)}
+    if len(found) < len(wanted):
+        found.update(sha256 for sha256, _ in _in_wheels(layout, wanted))
     return found
 
 

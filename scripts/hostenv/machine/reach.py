@@ -70,6 +70,11 @@ class Reach:
         return self._agents[0]
 
     @property
+    def name(self) -> str:
+        """The host's name."""
+        return self._spec.name
+
+    @property
     def host_key(self) -> str | None:
         """The fingerprint of the host key that was trusted."""
         return self._transport.host_key if not isinstance(self._transport, LocalTransport) else None

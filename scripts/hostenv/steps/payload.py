@@ -73,10 +73,21 @@ class Payload:
 
 
 class Source:
-    """A machine whose environments, and whose store, hold what overlays were taken from. Only read."""
+    """A machine whose environments, and whose store, hold what overlays were taken from. Only read.
 
-    def __init__(self, reach: Reach, *, root: str, environments: Sequence[str]) -> None:
+    ``turn`` is held while its agent is asked: others may use that, too.
+    """
+
+    def __init__(
+        self,
+        reach: Reach,
+        *,
+        root: str,
+        environments: Sequence[str],
+        turn: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
         self._reach = reach
+        self._turn = turn or contextlib.nullcontext()
         self._store = f"{root}/store"
         self._environments = tuple(environments)
 
@@ -91,10 +102,25 @@ class Source:
 
         Raises :class:`~hostenv.errors.HostError` where a file is not the one that the overlay names.
         """
+        with self._turn:
+            self._receive_all(store, wanted, on_progress)
+
+    def _receive_all(
+        self,
+        store: pathlib.Path,
+        wanted: Iterable[tuple[Overlay, OverlayFile]],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        wanted = tuple(wanted)
+        places = (
+            *self._environments,
+            *(o.origin.venv for o, _ in wanted if o.origin.host == self._reach.name),
+        )
+        environments = tuple(dict.fromkeys(places))
         distinct = {file.sha256: (overlay, file) for overlay, file in wanted}
         by_digest = [(relative(sha256), file.size, sha256) for sha256, (_, file) in distinct.items()]
         by_path = [(_place(overlay, file), file.size, sha256) for sha256, (overlay, file) in distinct.items()]
-        for folders, paths in (((self._store,), by_digest), (self._environments, by_path)):
+        for folders, paths in (((self._store,), by_digest), (environments, by_path)):
             there = Store(str(store)).missing({sha256: size for _, size, sha256 in paths})
             paths = [each for each in paths if each[2] in there]  # noqa: PLW2901  what is still wanted
             found = self._reach.agent.call(

@@ -54,13 +54,14 @@ def run_on(session: Session, host: OpenHost, *, more: More | None = None) -> Run
 class More:
     """What another session wants beyond ``build_env``.
 
-    ``source`` has the contents of overlays, ``remake`` makes a build anew that is there, ``prove`` is given
-    a finished build's facts before it is staged or switched to, and raises where it may not be.
+    ``source`` has the contents of overlays; ``edited`` is a build that somebody changed by hand, to be made
+    anew where it is the one that is wanted; ``prove`` is called with a finished build's id before it is
+    staged or switched to, says what it found, and raises where it may not be.
     """
 
     source: Source | None = None
-    remake: bool = False
-    prove: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
+    edited: str | None = None
+    prove: Callable[[str], tuple[str, ...]] | None = None
 
 
 class Run:
@@ -75,19 +76,19 @@ class Run:
         self._more = more
         self._repository = session.fleet.folder.parent
         self.inputs = inputs_of(self._repository, host.spec, locked.lock)
+        self.id = self.inputs.id
         self._make = Make(
             inputs=self.inputs,
             settings=host.spec.build,
-            remake=more.remake,
+            remake=more.edited == self.id,
             despite_running=session.request.despite_running,
         )
-        self._id = self.inputs.id
         self._supplied: tuple[str, ...] = ()
 
     def carry_out(self) -> HostResult:
         """Plan, show, change; one after another."""
         supply = overlays = None
-        if self._more.remake or self._id not in self._host.state.builds:
+        if self._make.remake or self.id not in self._host.state.builds:
             wheels = replace(self._locked.lock, entries=self.inputs.wheels)
             supply = supply_for(self._session, self._host, wheels)
             overlays = self._overlays()
@@ -155,18 +156,18 @@ class Run:
 
     def _kept(self) -> Mapping[str, Any]:
         facts: Mapping[str, Any] = self._host.agent.call(
-            "build.facts", root=self._host.state.root, build=self._id
+            "build.facts", root=self._host.state.root, build=self.id
         )
         return facts
 
     def _finished(self, facts: Mapping[str, Any], headline: str) -> HostResult:
         """Judge what was built, then stage it or switch to it."""
         verdict = judged(self._spec, facts)
-        proven = self._more.prove(facts) if self._more.prove and verdict.passed else ()
-        path = f"{self._host.state.root}/builds/{self._id}"
+        proven = self._more.prove(self.id) if self._more.prove and verdict.passed else ()
+        path = f"{self._host.state.root}/builds/{self.id}"
         if not verdict.passed:
             error = CheckError(
-                f"{self._spec.name}: build {self._id} failed its checks; the environment is what it was",
+                f"{self._spec.name}: build {self.id} failed its checks; the environment is what it was",
                 hint=f"the build stays at {path} to look at; remove it to have it made anew",
             )
             return self._result("checks failed", facts=facts, verdict=verdict, error=error)
@@ -193,13 +194,13 @@ class Run:
         """
         request = self._session.request
         stays = request.stage or self._host.state.hold is not None
-        if self._host.state.current_build == self._id:
+        if self._host.state.current_build == self.id:
             if stays:
                 return None
         elif stays or self._spec.build.activate is ActivateMode.MANUAL:
-            return Stage(build=self._id, receipt=receipt)
+            return Stage(build=self.id, receipt=receipt)
         return Activate(
-            build=self._id,
+            build=self.id,
             receipt=receipt,
             adopt_link=request.adopt_link,
             despite_running=request.despite_running,
@@ -237,15 +238,15 @@ class Run:
         notes: tuple[str, ...] = (),
         next_: tuple[str, ...] = (),
     ) -> HostResult:
-        current = self._host.state.current_build == self._id
+        current = self._host.state.current_build == self.id
         told: Mapping[str, Any] = facts["tree"] if facts else self._host.state.receipt if current else {}
         interpreter = told.get("interpreter") or {}
         return HostResult(
             host=self._spec.name,
             headline=headline,
             changed=facts is not None,
-            build=self._id,
-            path=f"{self._host.state.root}/builds/{self._id}",
+            build=self.id,
+            path=f"{self._host.state.root}/builds/{self.id}",
             generation=self._host.state.generation if current else None,
             fingerprint=told.get("fingerprint"),
             interpreter=interpreter.get("version"),

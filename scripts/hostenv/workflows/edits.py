@@ -1,0 +1,158 @@
+"""What somebody edited by hand in a host's current build: found, shown, and saved before it is given up."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hostenv.agent.store import relative
+from hostenv.errors import RefusedError
+from hostenv.facts.manifest import Change
+from hostenv.machine.bulk import File
+from hostenv.machine.memory import Memory
+from hostenv.spec.patchapply import FileState
+from hostenv.spec.patchwrite import header, is_text, write_change
+from hostenv.workflows.environment import Environment, Place
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Mapping
+
+    from hostenv.facts.manifest import Difference
+    from hostenv.workflows.host import OpenHost
+    from hostenv.workflows.session import Session
+
+FOLDER = ".hostenv/discarded"
+"""Below the repository: where edits are kept that an operator gave up."""
+
+_SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Edits:
+    """How a host's current build differs from what was built; ``site`` is its site-packages, relative."""
+
+    build: str
+    path: str
+    site: str
+    differences: tuple[Difference, ...]
+    problems: tuple[str, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """Say what was edited, a line each."""
+        lines = [f"{each.change:<8} {each.path}" for each in self.differences]
+        lines += self.problems
+        more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+        return (*lines[:_SHOWN], *more)
+
+    def refusal(self, host: str) -> RefusedError:
+        """Return the error that shows them."""
+        count = len(self.differences) + len(self.problems)
+        return RefusedError(
+            f"{host}: {count} file(s) of its current build {self.build} were edited by hand:\n"
+            + "\n".join(self.lines()),
+            hint="--discard-edits saves them as a patch and goes on; a wanted one belongs into patches/",
+        )
+
+
+def find_edits(session: Session, host: OpenHost) -> Edits | None:
+    """Hold the current build against the manifest of its making: one walk where nothing was touched."""
+    build = host.state.current_build
+    if build is None:
+        return None
+    place = Place(spec=host.spec, path=build)
+    environment = Environment(place, host.reach, Memory(), contextlib.ExitStack())
+    environment.read(session.listener)
+    kept, tree = environment.look.kept, environment.tree
+    if kept is None or (tree.fingerprint is not None and tree.fingerprint == kept.fingerprint):
+        return None
+    return Edits(
+        build=build,
+        path=environment.look.path,
+        site=environment.look.site or "",
+        differences=environment.kept_manifest().differences(environment.manifest(session.listener)),
+        problems=tuple(f"{each.path} {each.reason}" for each in tree.problems),
+    )
+
+
+def save_edits(session: Session, host: OpenHost, edits: Edits, who: Mapping[str, str]) -> pathlib.Path:
+    """Keep edits below the repository: every edited file as it is, and a patch of the text files.
+
+    Returns the folder. Raises :class:`HostError` where a file cannot be had: nothing is given up then.
+    """
+    folder = _free_folder(session.fleet.folder.parent / FOLDER, f"{host.spec.name}-{edits.build}")
+    folder.mkdir(parents=True)
+    files = [
+        File(path=each.path, size=each.target.size)
+        for each in edits.differences
+        if each.target and each.target.target is None and each.change is not Change.MODE
+    ]
+    files = _with_real_sizes(host, edits, files)
+    if files:
+        host.reach.receive_files(edits.path, folder / "files", files)
+    originals = _originals(host, edits, folder, who)
+    (folder / "edits.patch").write_bytes(_patch(host, edits, folder, originals))
+    return folder
+
+
+def _with_real_sizes(host: OpenHost, edits: Edits, files: list[File]) -> list[File]:
+    """Leave out what is gone meanwhile. The stream takes each file's own size."""
+    found = host.agent.call("store.present", folder=edits.path, paths=[file.path for file in files])
+    return [
+        File(path=file.path, size=size) for file, size in zip(files, found, strict=True) if size is not None
+    ]
+
+
+def _free_folder(parent: pathlib.Path, stem: str) -> pathlib.Path:
+    names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, 1000))
+    return next(parent / name for name in names if not (parent / name).exists())
+
+
+def _originals(
+    host: OpenHost, edits: Edits, folder: pathlib.Path, who: Mapping[str, str]
+) -> dict[str, bytes]:
+    """Return the bytes that edited and removed files had, as far as wheels and builds there hold them."""
+    wanted = {
+        each.reference.sha256: each.reference.size
+        for each in edits.differences
+        if each.reference and each.reference.target is None and each.path.startswith(edits.site)
+    }
+    absent = host.agent.call("store.gather", root=host.state.root, who=dict(who), contents=wanted)
+    files = [
+        File(path=relative(sha256), size=size, sha256=sha256)
+        for sha256, size in wanted.items()
+        if sha256 not in absent
+    ]
+    if not files:
+        return {}
+    landing = folder / "originals"
+    host.reach.receive_files(f"{host.state.root}/store", landing, files)
+    return {file.sha256: (landing / file.path).read_bytes() for file in files if file.sha256}
+
+
+def _patch(host: OpenHost, edits: Edits, folder: pathlib.Path, originals: Mapping[str, bytes]) -> bytes:
+    told = {
+        "Description": f"Edited by hand on {host.spec.name}, in build {edits.build}",
+        "Origin": f"{host.spec.name}, saved when the edits were discarded",
+        "Forwarded": "no",
+    }
+    parts = [header(told)]
+    for each in edits.differences:
+        if not each.path.startswith(f"{edits.site}/") or Change.LINK is each.change:
+            continue
+        before = after = None
+        if each.reference:
+            if each.reference.sha256 not in originals:
+                continue  # its text as built is nowhere at hand: the file itself is kept
+            before = FileState(
+                content=originals[each.reference.sha256], executable=bool(each.reference.mode & 0o111)
+            )
+        if each.target:
+            kept = folder / "files" / each.path
+            same = each.change is Change.MODE and before
+            content = before.content if same and before else kept.read_bytes() if kept.exists() else b""
+            after = FileState(content=content, executable=bool(each.target.mode & 0o111))
+        if is_text(before) and is_text(after):
+            parts.append(write_change(each.path.removeprefix(f"{edits.site}/"), before, after))
+    return b"".join(parts)

@@ -1,0 +1,192 @@
+"""A reference under a session: what it is, whether it is what its spec says, and targets held against it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+from hostenv.checks import comparison
+from hostenv.checks.comparison import Outcome
+from hostenv.checks.drift import drift_of_handmade
+from hostenv.errors import CheckError, RefusedError
+from hostenv.facts.distributions import Installed
+from hostenv.machine.memory import Memory
+from hostenv.spec.rules import Layer
+from hostenv.steps.payload import Source
+from hostenv.steps.series import compute
+from hostenv.workflows.environment import Environment, Place
+from hostenv.workflows.inputs import inputs_of
+from hostenv.workflows.locking import platform_of
+from hostenv.workflows.match import demands_of, side_of
+from hostenv.workflows.taking import overlay_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hostenv.checks.comparison import Comparison, Demands
+    from hostenv.steps.build import BuildInputs
+    from hostenv.workflows.host import OpenHost
+    from hostenv.workflows.session import Session
+    from hostenv.workflows.taking import Reading
+
+_SHOWN = 12
+
+
+class Reference:
+    """The machine that works. Its agent answers one question at a time: targets ask from several threads."""
+
+    def __init__(self, session: Session, reading: Reading) -> None:
+        self._session = session
+        self._reading = reading
+        self._turn = threading.Lock()
+        self.name = reading.spec.name
+        self.inputs = self._inputs()
+        self.environment = Environment(
+            Place(spec=reading.spec, path=reading.venv), reading.reach, Memory(), contextlib.ExitStack()
+        )
+        self.environment.read(session.listener)
+
+    @property
+    def source(self) -> Source:
+        """Where targets get the contents of overlays from."""
+        environments = (self._reading.venv,)
+        root = self._reading.state.root
+        return Source(self._reading.reach, root=root, environments=environments, turn=self._turn)
+
+    def _inputs(self) -> BuildInputs:
+        spec, session = self._reading.spec, self._session
+        platform = platform_of(spec, self._reading.state, self._reading.agent)
+        locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
+        return inputs_of(session.fleet.folder.parent, spec, locked.lock)
+
+    def drift(self) -> tuple[str, ...]:
+        """Say, a line each, where the reference is not its spec's lock, series and overlays."""
+        if self.environment.look.build is None:
+            return tuple(self._drift_of_handmade())
+        return tuple(self._drift_of_build())
+
+    def _drift_of_build(self) -> Iterator[str]:
+        look, tree = self.environment.look, self.environment.tree
+        if look.build != self.inputs.id:
+            yield f"build {look.build} is current there, and its spec makes build {self.inputs.id}"
+        yield from (f"{each.path} {each.reason}" for each in tree.problems)
+        if look.kept and tree.fingerprint != look.kept.fingerprint:
+            kept = self.environment.kept_manifest()
+            for each in kept.differences(self.environment.manifest(self._session.listener)):
+                yield f"{each.change:<8} {each.path}"
+
+    def _drift_of_handmade(self) -> Iterator[str]:
+        agent, venv = self._reading.agent, self._reading.venv
+        installed = Installed.from_answer(agent.call("record.survey", root=venv), self.name)
+        capture = self._reading.spec.capture
+        ignore = capture.ignore if capture else ()
+        yield from drift_of_handmade(
+            installed,
+            wheels={entry.name: entry.version for entry in self.inputs.wheels},
+            overlays=self.inputs.overlays,
+            applied=self._applied(),
+            ignore=ignore,
+        )
+        for overlay in self.inputs.overlays:
+            names = [each.name for each in overlay.distributions]
+            answer = agent.call("overlay.take", root=venv, names=names, paths=[])
+            found = overlay_of(answer, name=overlay.name, host=self.name, venv=venv, why=None)
+            there = {file.path: file for file in found.files}
+            for file in overlay.files:
+                if file.dist in names and there.get(file.path) != file:
+                    yield f"overlay  {file.path} is not what overlays/{overlay.name} has"
+
+    def _applied(self) -> dict[str, str | None]:
+        """Return what the series make of files, computed on the locked wheels."""
+        entries = self.inputs.lock.by_name
+        wanted = [entries[each.dist] for each in self.inputs.series]
+        depot, listener = self._session.depot, self._session.listener
+        depot.fill(
+            self.inputs.lock,
+            wanted,
+            on_start=lambda size: listener.phase(self.name, "fetch here", size),
+            on_progress=lambda done: listener.advance(self.name, done),
+        )
+        from hostenv.steps.fetch import wheel_of  # noqa: PLC0415  only where a reference is hand-made
+
+        results = [compute(each, depot.path(wheel_of(entries[each.dist]))) for each in self.inputs.series]
+        files: dict[str, str | None] = {file.path: file.sha256 for each in results for file in each.files}
+        return files | {path: None for each in results for path in each.removed}
+
+    def require_same_inputs(self, host: OpenHost, inputs: BuildInputs) -> None:
+        """Raise :class:`RefusedError` where a target's spec leaves out, or adds, what must be equal."""
+        said = host.spec.reference
+        layers = frozenset(said.equal) if said and said.host == self.name else frozenset(Layer)
+        own, other = self.inputs.describe(), inputs.describe()
+        problems = []
+        if Layer.PATCHES in layers and own["series"] != other["series"]:
+            names = (f"{dist}-{version}" for dist, version, _ in own["series"])
+            theirs = (f"{dist}-{version}" for dist, version, _ in other["series"])
+            problems.append(f"series: {self.name} has {_words(names)}, {host.spec.name} {_words(theirs)}")
+        if Layer.OVERLAYS in layers and own["overlays"] != other["overlays"]:
+            names = (overlay.name for overlay in self.inputs.overlays)
+            theirs = (overlay.name for overlay in inputs.overlays)
+            problems.append(f"overlays: {self.name} has {_words(names)}, {host.spec.name} {_words(theirs)}")
+        if Layer.LOCK in layers and own["wheels"] != other["wheels"]:
+            ours = {(name, version, digest) for name, version, digest in own["wheels"]}
+            different = sorted({each[0] for each in ours ^ {tuple(each) for each in other["wheels"]}})
+            problems.append(f"lock: {_words(different[:_SHOWN])} differ")
+        if problems:
+            raise RefusedError(
+                f"{host.spec.name}: its spec does not make what {self.name}'s makes:\n" + "\n".join(problems),
+                hint="let both specs name the same, or say in the target's [reference] what may differ",
+            )
+
+    def prove(self, host: OpenHost, build: str) -> tuple[str, ...]:
+        """Hold a target's build against the reference, file by file; say how they are equal.
+
+        Raises :class:`CheckError` that names what must be equal and is not.
+        """
+        target = Environment(Place(spec=host.spec, path=build), host.reach, Memory(), contextlib.ExitStack())
+        target.read(self._session.listener)
+        ours, theirs = self.environment.tree.fingerprint, target.tree.fingerprint
+        if ours is not None and ours == theirs:
+            return (f"equal to {self.name} in every file: fingerprint {ours[:16]}…",)
+        compared, demands = self._compare(target)
+        if compared.outcome not in {Outcome.EQUAL, Outcome.ALLOWED}:
+            lines = _lines(compared, demanded=True)
+            raise CheckError(
+                f"{host.spec.name}: build {build} is not what {self.name} has:\n" + "\n".join(lines),
+                hint=f"nothing was switched; nox -s match -- {self.name} {host.spec.name}:{build} shows all",
+            )
+        layers = ", ".join(layer for layer in Layer if layer in demands.layers)
+        allowed = _lines(compared, demanded=False)
+        return (f"equal to {self.name} in {layers}; what may differ, and does:", *allowed)
+
+    def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
+        listener = self._session.listener
+        demands = demands_of(self.environment, target)
+        with self._turn:
+            manifest = self.environment.manifest(listener)
+            differences = manifest.differences(target.manifest(listener))
+            paths = {each.path for each in differences}
+            side = side_of(self.environment, paths)
+        unread = (
+            *comparison.unread("reference", self.environment.tree.problems, demands),
+            *comparison.unread("target", target.tree.problems, demands),
+        )
+        other = side_of(target, paths)
+        return comparison.compare(side, other, differences, unread, demands), demands
+
+
+def _lines(compared: Comparison, *, demanded: bool) -> list[str]:
+    lines = [
+        f"{each.cause:<8} {each.path}" + (f" ({each.detail})" if each.detail else "")
+        for group in compared.groups
+        for each in group.differing
+        if each.demanded is demanded
+    ]
+    if demanded:
+        lines += [f"unread   {each.side}: {each.path}: {each.reason}" for each in compared.unread]
+    rest = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], f"and {rest} more"] if rest > 0 else lines
+
+
+def _words(names: Iterator[str] | list[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,289 @@
+"""``sync_patches`` from a reference to two targets, and the ways in which copying patches by hand fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kit.repository import DEMO_PATCH, listing
+from kit.trio import Trio, digests
+
+if TYPE_CHECKING:
+    from kit.repository import Repository
+
+OVERLAY = '[[overlays]]\nname = "ours"\n'
+REFERENCE = '[reference]\nhost = "ref"\n'
+ENV = 'patches = ["demo-1.0"]'
+TARGETS = ("one", "two")
+
+ADDING = """\
+Description: Say that it is patched, and add a module
+Origin: written for this test
+Forwarded: not-needed
+
+--- a/demo/__init__.py
++++ b/demo/__init__.py
+@@ -1 +1 @@
+-VERSION = "1.0"
++VERSION = "1.0, patched again"
+--- /dev/null
++++ b/demo/added.py
+@@ -0,0 +1 @@
++ADDED = True
+"""
+
+
+@pytest.fixture
+def trio(repository: Repository) -> Trio:
+    """A reference with a patched ``demo`` and an overlaid ``kernel``, current and whole; bare targets."""
+    made = Trio(repository=repository)
+    repository.wheel("kernel", "1.0", {"kernel/__init__.py": "WHOSE = 'index'\n", "kernel/a.py": "A = 1\n"})
+    made.spec("ref", "demo==1.0", "kernel==1.0")
+    made.done("build_env", "ref")
+    (made.site("ref") / "kernel/__init__.py").write_text("WHOSE = 'ours'\n")
+    (made.site("ref") / "kernel/ops.bin").write_bytes(os.urandom(70_000))
+    made.done("overlay", "ref", "ours", "kernel")
+    repository.series("demo-1.0", DEMO_PATCH)
+    made.spec("ref", "demo==1.0", "kernel==1.0", env=ENV, more=OVERLAY)
+    made.done("build_env", "ref")
+    made.specs("demo==1.0", "kernel==1.0", env=ENV, more=OVERLAY + REFERENCE, hosts=TARGETS)
+    return made
+
+
+def sync(trio: Trio, *words: str) -> dict[str, dict[str, object]]:
+    ran = trio.done("sync_patches", "ref", *TARGETS, *words)
+    return {each["host"]: each for each in ran.document["hosts"]}
+
+
+def test_two_targets_become_what_the_reference_is_and_a_second_run_does_nothing(trio: Trio) -> None:
+    before = listing(trio.root("ref"))
+    first = sync(trio)
+    assert listing(trio.root("ref")) == before
+    for host in TARGETS:
+        assert digests(trio.site(host)) == digests(trio.site("ref"))
+        assert first[host]["headline"] == "built, checked and current"
+        assert any("equal to ref in every file" in note for note in first[host]["notes"])  # type: ignore[attr-defined]
+    again = sync(trio)
+    for host in TARGETS:
+        assert again[host]["headline"] == "nothing to do"
+        assert any("equal to ref in every file" in note for note in again[host]["notes"])  # type: ignore[attr-defined]
+
+
+def test_a_dry_run_shows_the_plan_and_writes_nothing(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
+    sync(trio, "--dry-run")
+    shown = capsys.readouterr().err
+    assert "series   demo-1.0: 1 patch(es)" in shown
+    assert "overlay  ours: kernel 1.0" in shown
+    assert "of overlays, to" in shown
+    assert not trio.root("one").exists()
+
+
+def test_a_reference_that_drifted_is_shown_and_nothing_is_done(trio: Trio) -> None:
+    (trio.site("ref") / "demo/words.txt").write_text("edited\n")
+    (trio.site("ref") / "stray.py").write_text("")
+    ran = trio.run("sync_patches", "ref", *TARGETS)
+    assert "ref is not what its spec" in ran.message
+    assert "demo/words.txt" in ran.message
+    assert "stray.py" in ran.message
+    assert not trio.root("one").exists()
+
+
+def test_a_reference_whose_spec_moved_on_is_refused(trio: Trio) -> None:
+    trio.repository.series("demo-1.0", ADDING)
+    ran = trio.run("sync_patches", "ref", *TARGETS)
+    assert "its spec makes build" in ran.message
+
+
+def test_a_patch_that_was_silently_not_applied_is_no_success(trio: Trio) -> None:
+    trio.specs("demo==1.0", "kernel==1.0", more=OVERLAY + REFERENCE, hosts=("one",))
+    ran = trio.run("sync_patches", "ref", "one")
+    assert "series: ref has demo-1.0, one none" in ran.message
+    assert not (trio.root("one") / "current").exists()
+
+
+def test_what_the_spec_lets_differ_is_reported_and_not_refused(trio: Trio) -> None:
+    said = REFERENCE + 'equal = ["lock", "overlays"]\n'
+    trio.specs("demo==1.0", "kernel==1.0", more=OVERLAY + said, hosts=("one",))
+    ran = trio.done("sync_patches", "ref", "one")
+    assert any("equal to ref in lock, overlays; what may differ" in note for note in ran.host["notes"])
+    assert any("demo/__init__.py" in note for note in ran.host["notes"])
+
+
+def test_a_withdrawn_series_takes_its_added_files_and_bytecode_with_it(trio: Trio) -> None:
+    trio.repository.series("demo-1.0", ADDING)
+    trio.done("build_env", "ref")
+    sync(trio)
+    assert (trio.site("one") / "demo/added.py").exists()
+    (trio.site("one") / "demo/__pycache__").mkdir(exist_ok=True)
+    trio.spec("ref", "demo==1.0", "kernel==1.0", more=OVERLAY)
+    trio.done("build_env", "ref")
+    trio.specs("demo==1.0", "kernel==1.0", more=OVERLAY + REFERENCE, hosts=TARGETS)
+    sync(trio)
+    for host in TARGETS:
+        assert not (trio.site(host) / "demo/added.py").exists()
+        assert not list(trio.site(host).glob("demo/**/added*.pyc"))
+        assert digests(trio.site(host)) == digests(trio.site("ref"))
+
+
+def test_a_withdrawn_overlay_gives_way_to_the_wheel(trio: Trio) -> None:
+    sync(trio)
+    trio.spec("ref", "demo==1.0", "kernel==1.0", env=ENV)
+    trio.done("build_env", "ref")
+    trio.specs("demo==1.0", "kernel==1.0", env=ENV, more=REFERENCE, hosts=TARGETS)
+    sync(trio)
+    assert (trio.site("one") / "kernel/__init__.py").read_text() == "WHOSE = 'index'\n"
+    assert not (trio.site("one") / "kernel/ops.bin").exists()
+
+
+@pytest.mark.parametrize(
+    "edit",
+    ["content", "mode", "added", "removed", "link", "shadow", "unchecked bytecode"],
+)
+def test_a_target_edited_by_hand_stops_until_the_edits_are_discarded(trio: Trio, edit: str) -> None:
+    sync(trio)
+    site = trio.site("one")
+    path = _edit(trio, edit)
+    ran = trio.run("sync_patches", "ref", *TARGETS)
+    assert "edited by hand" in ran.message
+    assert path in ran.message
+    assert trio.headlines(ran)["two"] == "nothing to do"
+    build = trio.current("one")
+
+    done = sync(trio, "--discard-edits")
+
+    assert trio.current("one") == build
+    assert done["one"]["headline"] == "built, checked and current"
+    assert digests(trio.site("one")) == digests(trio.site("ref"))
+    assert site.exists()
+    (kept,) = (trio.repository.path / ".hostenv/discarded").iterdir()
+    assert (kept / "edits.patch").exists()
+    assert sync(trio)["one"]["headline"] == "nothing to do"
+
+
+def _edit(trio: Trio, edit: str) -> str:
+    """Edit the current build of ``one`` as people do; return the path that must be named."""
+    site = trio.site("one")
+    if edit == "content":
+        (site / "demo/words.txt").write_text("patched on the host\n")
+    elif edit == "mode":
+        (site / "demo/words.txt").chmod(0o755)
+    elif edit == "added":
+        (site / "demo/debug.py").write_text("print('here')\n")
+    elif edit == "removed":
+        (site / "kernel/a.py").unlink()
+    elif edit == "link":
+        (site / "kernel/b.py").symlink_to("a.py")
+    elif edit == "shadow":  # an orphaned folder beside the module of the same name
+        (site / "helper").mkdir()
+        (site / "helper/__init__.py").write_text("ONE = 0\n")
+    else:
+        return _compile_unchecked(trio)
+    return EDITED[edit]
+
+
+EDITED = {
+    "content": "demo/words.txt",
+    "mode": "demo/words.txt",
+    "added": "demo/debug.py",
+    "removed": "kernel/a.py",
+    "link": "kernel/b.py",
+    "shadow": "helper/__init__.py",
+}
+
+
+def _compile_unchecked(trio: Trio) -> str:
+    """Leave bytecode that Python runs whatever its source says; return its path."""
+    site = trio.site("one")
+    (site / "demo/__pycache__").mkdir(exist_ok=True)
+    program = (
+        "import sys, py_compile; sys.dont_write_bytecode = True\n"
+        "print(py_compile.compile(sys.argv[1], doraise=True,"
+        " invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH))"
+    )
+    argv = [f"{trio.current('one')}/bin/python", "-c", program, f"{site}/demo/__init__.py"]
+    done = subprocess.run(argv, env={}, check=True, capture_output=True, text=True)
+    path: str = done.stdout.strip().partition("site-packages/")[2]
+    return path
+
+
+def test_the_saved_patch_is_one_that_git_applies(
+    trio: Trio, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    sync(trio)
+    site = trio.site("one")
+    (site / "demo/words.txt").write_text("a b c\nno newline at the end")
+    (site / "kernel/a.py").write_text("")
+    (site / "demo/new file.txt").write_text("hello\n")
+    wanted = {
+        name: (site / name).read_text() for name in ("demo/words.txt", "kernel/a.py", "demo/new file.txt")
+    }
+    sync(trio, "--discard-edits")
+    (kept,) = (trio.repository.path / ".hostenv/discarded").iterdir()
+    copy = tmp_path_factory.mktemp("oracle")
+    subprocess.run(["cp", "-r", f"{trio.site('ref')}/.", copy], check=True)
+    subprocess.run(
+        ["git", "apply", "-p1", kept / "edits.patch"],
+        cwd=copy,
+        check=True,
+        env={"GIT_CEILING_DIRECTORIES": "/", **os.environ},
+    )
+    assert {name: (copy / name).read_text() for name in wanted} == wanted
+
+
+def test_an_edit_reaches_neither_the_cache_nor_another_build(trio: Trio) -> None:
+    sync(trio)
+    names = ("demo/__init__.py", "kernel/ops.bin", "kernel/__init__.py")
+    inodes = {
+        (path.stat().st_dev, path.stat().st_ino) for path in (trio.site("one") / name for name in names)
+    }
+    others = [path for path in trio.repository.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    shared = [path for path in others if (path.stat().st_dev, path.stat().st_ino) in inodes]
+    assert len(shared) == len(names)
+    assert all(path.stat().st_nlink == 1 for path in shared)
+
+
+def test_staged_where_the_spec_says_so_and_proven_all_the_same(trio: Trio) -> None:
+    manual = OVERLAY + REFERENCE
+    trio.specs("demo==1.0", "kernel==1.0", env=ENV, more=manual, hosts=("one",))
+    ran = trio.done("sync_patches", "ref", "one", "--stage")
+    assert ran.host["headline"] == "staged"
+    assert any("equal to ref" in note for note in ran.host["notes"])
+    assert not (trio.root("one") / "current").exists()
+    trio.done("switch", "one")
+    assert digests(trio.site("one")) == digests(trio.site("ref"))
+
+
+def test_the_reference_may_die_once_the_overlay_was_taken(trio: Trio) -> None:
+    subprocess.run(["rm", "-r", trio.root("ref")], check=True)
+    trio.done("build_env", "one")
+    assert (trio.site("one") / "kernel/__init__.py").read_text() == "WHOSE = 'ours'\n"
+
+
+def test_contents_lost_on_the_controller_come_from_the_reference(trio: Trio) -> None:
+    subprocess.run(["rm", "-r", trio.repository.folder / "home/.cache/hostenv/store"], check=True)
+    subprocess.run(["rm", "-r", trio.root("ref") / "store"], check=True)
+    sync(trio)
+    assert digests(trio.site("two")) == digests(trio.site("ref"))
+
+
+def test_a_second_application_of_a_patch_is_refused_by_name(trio: Trio) -> None:
+    sync(trio)
+    trio.repository.wheel("demo", "1.0.post1", {"demo/__init__.py": 'VERSION = "1.0, patched"\n'})
+    trio.spec("one", "demo==1.0.post1", "kernel==1.0", env=ENV, more=OVERLAY + REFERENCE)
+    ran = trio.run("sync_patches", "ref", "one")
+    assert 'is for 1.0, but "demo==1.0.post1" is asked for' in ran.message
+    trio.repository.series("demo-1.0.post1", DEMO_PATCH)
+    env = 'patches = ["demo-1.0.post1"]'
+    trio.spec("one", "demo==1.0.post1", "kernel==1.0", env=env, more=OVERLAY + REFERENCE)
+    ran = trio.run("build_env", "one")
+    assert "already holds the result" in ran.message
+    assert "1.0, patched" in (trio.site("one") / "demo/__init__.py").read_text()
+
+
+def test_the_json_says_what_became_of_each_host(trio: Trio) -> None:
+    document = json.dumps(sync(trio))
+    assert '"outcome": "done"' in document
