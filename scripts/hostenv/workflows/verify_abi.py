@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from hostenv.checks import gpu_rules, objects
+from hostenv.checks import driver_rules, gpu_rules, objects
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
 from hostenv.errors import InputError, RefusedError
@@ -21,6 +21,7 @@ from hostenv.facts.host import HostFacts
 from hostenv.facts.host_saved import SavedFacts
 from hostenv.facts.host_targets import gpu_targets
 from hostenv.facts.objects import LoadFacts, described
+from hostenv.facts.surroundings import ServiceSettings, Surroundings
 from hostenv.machine.fleet import raise_bugs, run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from hostenv.workflows.events import Listener
     from hostenv.workflows.request import Request
 
-RULES = (*objects.RULES, *gpu_rules.RULES)
+RULES = (*objects.RULES, *gpu_rules.RULES, *driver_rules.RULES)
 
 _RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
 _OF_THE_LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD")
@@ -120,15 +121,26 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
             cache=cache,
             host=_saved_libraries(saved),
         )
-    return _judged(spec, venv, host, answer)
+        service = _service(spec, venv)
+        around = reach.agent.call(
+            "abi.surroundings",
+            venv=venv,
+            environment=dict(service.env),
+            user=_user(spec, host),
+            host=saved is None,
+        )
+    known = (host, service, Surroundings.from_dict(around, name=f"{spec.name}: surroundings"))
+    return _judged(spec, venv, known, answer)
 
 
-def _judged(spec: Spec, venv: str, host: HostFacts, answer: Mapping[str, Any]) -> Judged:
+def _judged(
+    spec: Spec, venv: str, known: tuple[HostFacts, ServiceSettings, Surroundings], answer: Mapping[str, Any]
+) -> Judged:
     loads = LoadFacts.from_dict(answer, name=f"{spec.name}: shared objects")
     code = GpuCodeFacts.from_dict(answer["gpu_code"])
-    targets = gpu_targets(host)
-    known = Facts(loads, code, targets, _runtime(loads))
-    verdict = judge(known, RULES, spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
+    targets = gpu_targets(known[0])
+    facts = Facts(loads, code, targets, _runtime(loads), *known)
+    verdict = judge(facts, RULES, spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
     entries = []
     for item in loads.objects:
         entry = described(item)
@@ -173,16 +185,23 @@ def _kept_here(venv: str) -> pathlib.Path:
 
 def _loader_settings(spec: Spec, venv: str) -> dict[str, str]:
     """Return what of the service's environment the loader goes by."""
-    variables = spec.service.env if spec.service else {}
-    places = {"{build}": venv, "{root}": str(spec.host.root)}
-    settings = {}
-    for name in _OF_THE_LOADER:
-        if name in variables:
-            value = variables[name]
-            for placeholder, place in places.items():
-                value = value.replace(placeholder, place)
-            settings[name] = value
-    return settings
+    return {name: value for name, value in _service(spec, venv).env.items() if name in _OF_THE_LOADER}
+
+
+def _service(spec: Spec, venv: str) -> ServiceSettings:
+    """Return what the spec says of the process that will run from the environment."""
+    if spec.service is None:
+        return ServiceSettings(offline=spec.supply.offline)
+    service = spec.service.filled(
+        build=pathlib.PurePosixPath(venv), root=spec.host.root, build_id=posixpath.basename(venv)
+    )
+    return ServiceSettings(stated=True, env=service.env, args=service.args, offline=spec.supply.offline)
+
+
+def _user(spec: Spec, host: HostFacts) -> str | None:
+    """Return the login that the service's unit runs as, where the host shows it."""
+    unit = spec.service.unit if spec.service else None
+    return next((each.user for each in host.units.or_else(()) if each.name == unit), None)
 
 
 def _saved_libraries(saved: SavedFacts | None) -> dict[str, Any] | None:
