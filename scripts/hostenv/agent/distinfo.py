@@ -23,10 +23,11 @@ _LARGEST = 64 << 20
 
 
 class Row(NamedTuple):
-    """What RECORD says of a file: ``sha256`` in binary, or another algorithm's name, or neither."""
+    """What RECORD says of a file: ``sha256`` in binary, or another algorithm's name, or neither; its size."""
 
     sha256: Optional[bytes] = None
     other: Optional[str] = None
+    size: Optional[int] = None
 
 
 @dataclass
@@ -146,7 +147,7 @@ def rows(text: str, site: bytes) -> Tuple[Dict[bytes, Row], List[str]]:
         elif (read_hash := _hash(row[1])) is None:
             problems.append(f"RECORD line {number}: {row[1]!r} is no hash")
         else:
-            found[path] = read_hash
+            found[path] = read_hash._replace(size=int(row[2])) if row[2].isdecimal() else read_hash
     return found, problems
 
 

@@ -54,9 +54,12 @@ def owners(wire: Wire, *, root: str, paths: List[str]) -> Dict[str, List[str]]:
     return found
 
 
-def describe(looked: Tree) -> Dict[str, Any]:
-    """Return every distribution with what of it differs, the files nobody owns, and contested paths."""
-    distributions = installed(looked.root)
+def describe(looked: Tree, found: Optional[List[Distribution]] = None) -> Dict[str, Any]:
+    """Return every distribution with what of it differs, the files nobody owns, and contested paths.
+
+    ``found`` are the distributions where they were read already.
+    """
+    distributions = installed(looked.root) if found is None else found
     disputes = contested(distributions)
     owned = {path for distribution in distributions for path in distribution.rows}
     unowned = (looked.entries.keys() | looked.links.keys()) - owned - _UNCLAIMED

@@ -1,0 +1,247 @@
+"""One look at an environment for the rules on distributions and Python: read-only, and nothing of it is run.
+
+A walk comes first; while its stats are those of an earlier answer, nothing else is read. By default bytes are
+read only where it matters most: paths that several distributions claim, and files whose size is not
+RECORD's. Every other file of the right size is taken for what RECORD says; ``full`` reads all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+
+from hostenv.agent import (
+    bytecode,
+    distinfo,
+    environment,
+    hashing,
+    mapped,
+    opschemas,
+    pysource,
+    pyvenv,
+    record,
+    siteparts,
+    statcache,
+    tree,
+    walk,
+)
+from hostenv.agent.layout import OWN, read_json
+from hostenv.agent.tree import Entry, Tree, text
+from hostenv.agent.wire import AgentError
+
+if TYPE_CHECKING:
+    from hostenv.agent.distinfo import Distribution
+    from hostenv.agent.wire import Wire
+
+_REQUIRED = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
+_PLUGINS = "sglang.srt.plugins"
+
+
+def look(  # noqa: PLR0913  one request of the protocol, by keyword
+    wire: Wire,
+    *,
+    venv: str,
+    seen: Optional[str] = None,
+    full: bool = False,
+    namespaces: Optional[Mapping[str, Sequence[str]]] = None,
+    kernels: Sequence[str] = (),
+) -> Dict[str, Any]:
+    """Return what an environment's files and distributions say.
+
+    ``seen`` is the ``stat`` of an earlier answer: where it holds, ``facts`` is ``None``. ``full``: every byte
+    is held against RECORD, but for what the stat cache of a build knows. ``namespaces``: a namespace of
+    operators → regular expressions of the objects that register in it (paths below site-packages);
+    ``kernels``: packages whose names other sources import.
+
+    ``live`` holds what no stat tells: interpreter, mount, the user's own site, processes.
+    """
+    real = os.path.realpath(venv)
+    if not pyvenv.site_packages(real):
+        raise AgentError(f"{venv} has no site-packages", hint="name the folder that holds bin/ and lib/")
+    moment = time.time_ns()
+    live = {
+        "interpreter": siteparts.interpreter(real),
+        "noexec": siteparts.may_not_run(real),
+        "user_site": siteparts.user_site(pyvenv.describe(real)["python"]),
+        "mapped": mapped.stale(real),
+    }
+    with tree.without_collector():
+        walked = walk.walk(os.fsencode(real))
+        stat = environment.stat_digest(real, walked, moment)
+        if seen and seen == stat:
+            return {"stat": stat, "live": live, "facts": None}
+        installed = record.installed(real)
+        if full:
+            known = statcache.StatCache.load(os.path.join(real, OWN, "stat"))
+            looked, _ = tree.examine(real, walked, known, moment, lambda done: wire.event(phase="hash", bytes=done))
+        else:
+            looked = _quick(real, walked, installed)
+        survey = _survey(looked, full=full, installed=installed)
+        changed = [each["path"] for found in survey["distributions"] for each in found["mismatched"]]
+        facts = {
+            "full": full,
+            "survey": survey,
+            "site": _site(real, walked, installed, changed, namespaces or {}, kernels),
+            "applied": (read_json(os.path.join(real, OWN, "facts.json")) or {}).get("applied"),
+        }
+    return {"stat": stat, "live": live, "facts": facts}
+
+
+def _survey(looked: Tree, *, full: bool, installed: List[Distribution]) -> Dict[str, Any]:
+    summary = looked.summary(looked.canonical() if full else b"")
+    if not full:
+        summary["fingerprint"] = None
+    return {"tree": summary, **record.describe(looked, installed)}
+
+
+def _quick(real: str, walked: walk.Walked, installed: List[Distribution]) -> Tree:
+    """Return the tree of a walk in which only contested and wrongly sized files were read."""
+    root = os.fsencode(real)
+    rows: Dict[bytes, distinfo.Row] = {}
+    for each in installed:
+        rows.update(each.rows)
+    disputed = record.contested(installed)
+    wanted = [
+        path
+        for path, file in walked.files.items()
+        if path in disputed or (path in rows and rows[path].size not in {None, file.size} and not _is_rewritten(path))
+    ]
+    found = Tree(root=real, links=walked.links, problems=walked.problems, left_out=walked.left_out)
+    digests = _digests(root, walked, wanted, found)
+    for path, file in walked.files.items():
+        if path.endswith(b".pyc") and bytecode.source_of(path) in walked.files and path not in rows:
+            found.left_out += 1  # judged by its header, see siteparts.compiled
+            continue
+        digest = digests.get(path)
+        if digest is None:
+            row = rows.get(path)
+            digest = (row.sha256 if row else None) or b""
+        found.entries[path] = Entry(file.mode, file.size, digest, digest)
+    return found
+
+
+def _digests(root: bytes, walked: walk.Walked, wanted: List[bytes], found: Tree) -> Dict[bytes, bytes]:
+    jobs = [
+        hashing.Job(path=os.fsdecode(root + b"/" + path), size=walked.files[path].size, key=walked.files[path].key)
+        for path in wanted
+    ]
+    digests = {}
+    for path, job, result in zip(wanted, jobs, hashing.examine(jobs)):
+        if result.state == hashing.HASHED:
+            digests[path] = result.digest
+            found.read += job.size
+        else:
+            found.problems.append((path, result.reason or "changed while it was read"))
+    return digests
+
+
+def _is_rewritten(path: bytes) -> bool:
+    """Tell whether an installer writes such a file anew: scripts get their interpreter's path."""
+    return path.startswith(b"bin/") or path.endswith(b".dist-info/RECORD")
+
+
+def _site(  # noqa: PLR0913, PLR0917  what was walked, read and asked for
+    real: str,
+    walked: walk.Walked,
+    installed: List[Distribution],
+    changed: List[str],
+    namespaces: Mapping[str, Sequence[str]],
+    kernels: Sequence[str],
+) -> Dict[str, Any]:
+    root = os.fsencode(real)
+    site = os.fsencode(pyvenv.site_packages(real)[0])
+    owners = siteparts.owners_of(installed)
+    bytecodes = siteparts.compiled(root, walked.files)
+    bytecodes["repeating"] = len(bytecodes["repeating"])
+    return {
+        "path": text(site),
+        "objects": siteparts.objects(walked, owners),
+        "lost_bits": siteparts.lost_bits(walked),
+        "pointers": siteparts.pointers(root, walked),
+        "dangling": siteparts.dangling(root, walked),
+        "hard_links": siteparts.hard_links(root, walked, changed),
+        "scripts": siteparts.scripts(root, walked),
+        "path_files": siteparts.path_files(root, walked, owners),
+        "finders": siteparts.finders(root, walked),
+        "top_levels": siteparts.top_levels(site, walked),
+        "shadows": siteparts.shadows(walked),
+        "orphans": siteparts.orphans(site, walked, owners),
+        "bytecode": bytecodes,
+        "operators": _operators(root, site, walked, installed, namespaces, kernels),
+    }
+
+
+def _operators(  # noqa: PLR0913, PLR0917  what the two sides of a call are read from
+    root: bytes,
+    site: bytes,
+    walked: walk.Walked,
+    installed: List[Distribution],
+    namespaces: Mapping[str, Sequence[str]],
+    kernels: Sequence[str],
+) -> Dict[str, Any]:
+    """Return what sources call and what objects register, in the namespaces asked for."""
+    prefix = site + b"/"
+    within = {text(path[len(prefix) :]): path for path in walked.files if path.startswith(prefix)}
+    objects = {
+        name: [path for path in sorted(within) if any(re.fullmatch(each, path) for each in patterns)]
+        for name, patterns in namespaces.items()
+    }
+    present = {name: paths for name, paths in objects.items() if paths}
+    makers = _makers(installed, [within[path] for paths in present.values() for path in paths])
+    sources: Dict[str, Any] = {}
+    unread: Dict[str, str] = {}
+    wanted = _sources(installed, makers, prefix) if present else {}
+    for path, owner in sorted(wanted.items()):
+        said = pysource.read(os.fsdecode(root + b"/" + path), present, kernels)
+        if isinstance(said, str):
+            unread[text(path[len(prefix) :])] = said
+        elif said:
+            sources[text(path[len(prefix) :])] = {**said, "owner": owner}
+    called = {call[1] for said in sources.values() for call in said["calls"]}
+    registered = {
+        name: {path: _registered(root + b"/" + within[path], called) for path in paths}
+        for name, paths in present.items()
+    }
+    return {
+        "makers": sorted(makers),
+        "sources": sources,
+        "unread": unread,
+        "registered": registered,
+        "exports": {
+            name: pysource.exports(os.path.join(os.fsdecode(root + b"/" + prefix), name, "__init__.py"))
+            for name in kernels
+            if f"{name}/__init__.py" in within
+        },
+        "modules": sorted(path for path in within if path.endswith(".py") and path.partition("/")[0] in kernels),
+    }
+
+
+def _registered(path: bytes, called: Set[str]) -> Dict[str, Any]:
+    try:
+        found = opschemas.read(os.fsdecode(path), called)
+    except OSError as error:
+        return {"schemas": [], "bare": [], "unread": f"cannot be read: {error.strerror}"}
+    return {"schemas": found.schemas, "bare": found.bare, "unread": None}
+
+
+def _makers(installed: List[Distribution], objects: Iterable[bytes]) -> Set[str]:
+    wanted = set(objects)
+    return {distinfo.normalised(each.name) for each in installed if wanted & each.rows.keys()}
+
+
+def _sources(installed: List[Distribution], makers: Set[str], prefix: bytes) -> Dict[bytes, str]:
+    """Return the sources of kernels, of those that require one, and of SGLang's plugins: path → owner."""
+    paths: Dict[bytes, str] = {}
+    for each in installed:
+        needs = {_required(line) for line in each.metadata.get("Requires-Dist", [])}
+        if distinfo.normalised(each.name) in makers or needs & makers or _PLUGINS in each.entry_points:
+            rows = [path for path in each.rows if path.endswith(b".py") and path.startswith(prefix)]
+            paths.update(dict.fromkeys(rows, each.key))
+    return paths
+
+
+def _required(line: str) -> str:
+    found = _REQUIRED.match(line)
+    return distinfo.normalised(found.group(1)) if found else ""

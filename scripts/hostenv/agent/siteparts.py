@@ -1,0 +1,328 @@
+"""What lies in an environment beside what its distributions say: paths, links, scripts, leftovers.
+
+Every function takes what a walk saw and returns what JSON can hold; paths are relative to the environment.
+Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+import struct
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+
+from hostenv.agent import bytecode, pyvenv
+from hostenv.agent.tree import text
+
+if TYPE_CHECKING:
+    from hostenv.agent.walk import File, Walked
+
+OBJECT_NAME = re.compile(rb"\.so(?:[.~_-][^/]*)?\Z|\.so[^/]*\.(?:bak|orig|new|old|tmp|partial|swp)\Z")
+"""Names that hold ``.so`` as a part: an object, or a copy of one under another name."""
+_TOOLS = frozenset(
+    name.encode()
+    for name in ("ptxas", "ptxas-blackwell", "ninja", "nvcc", "cicc", "fatbinary", "nvlink", "cudafe++", "bin2c")
+)
+_BINARY = (b".so", b".cubin", b".bc", b".ltoir", b".a", b".safetensors", b".fatbin")
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_SMALLEST_HEAD = 1024
+_LARGEST_TEXT = 1 << 20
+_EXEC_LINE = re.compile(rb"\A#!\s*(\S+)")
+_ACTIVATE = re.compile(r"^\s*(?:export )?VIRTUAL_ENV=['\"]?([^'\"\n]+)", re.MULTILINE)
+_FINDER = re.compile(r"^MAPPING(?:\s*:[^=]*)?\s*=\s*(\{.*\})", re.MULTILINE)
+_PAIR = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*['\"]([^'\"]+)['\"]")
+_SHOWN = 8
+
+
+def objects(walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str, Any]]:
+    """Return every file with an object's name, or nearly one: whose it is, and its size in bytes."""
+    return [
+        {"path": text(path), "owners": owners.get(path, []), "size": walked.files[path].size}
+        for path in sorted(walked.files)
+        if b".so" in path and OBJECT_NAME.search(path)
+    ]
+
+
+def lost_bits(walked: Walked) -> List[str]:
+    """Return programs that nobody may run: scripts in ``bin``, compilers and assemblers of wheels."""
+    return [
+        text(path)
+        for path, file in sorted(walked.files.items())
+        if not file.mode & 0o111 and (_is_script(path) or _is_tool(path))
+    ]
+
+
+def pointers(root: bytes, walked: Walked) -> List[str]:
+    """Return binary files that are pointers of Git LFS: text in the place of bytes."""
+    return [
+        text(path)
+        for path, file in sorted(walked.files.items())
+        if file.size < _SMALLEST_HEAD
+        and (path.endswith(_BINARY) or b".so." in path)
+        and _head(root, path, len(_POINTER)) == _POINTER
+    ]
+
+
+def dangling(root: bytes, walked: Walked) -> List[str]:
+    """Return links that lead to nothing."""
+    return [text(path) for path in sorted(walked.links) if not os.path.exists(os.path.join(root, path))]
+
+
+def may_not_run(root: str) -> bool:
+    """Tell whether the environment lies on a filesystem mounted noexec, mount(8)."""
+    return bool(os.statvfs(root).f_flag & os.ST_NOEXEC)
+
+
+def hard_links(root: bytes, walked: Walked, changed: Iterable[str]) -> Dict[str, Any]:
+    """Return how many files share their inode with another name, of how many, and which of ``changed`` do."""
+    shared: Set[bytes] = set()
+    for path in walked.files:
+        try:
+            if os.lstat(os.path.join(root, path)).st_nlink > 1:
+                shared.add(path)
+        except OSError:
+            continue
+    return {"shared": len(shared), "of": len(walked.files), "changed": sorted(set(changed) & set(map(text, shared)))}
+
+
+def scripts(root: bytes, walked: Walked) -> List[Dict[str, Any]]:
+    """Return the absolute interpreters that scripts in ``bin`` begin with, and whether each is there."""
+    found: Dict[str, List[str]] = {}
+    for path in sorted(path for path in walked.files if _is_script(path)):
+        line = _EXEC_LINE.match(_head(root, path, 512).split(b"\n", 1)[0])
+        if line and b"python" in line.group(1):
+            found.setdefault(os.fsdecode(line.group(1)), []).append(text(path))
+    here = os.fsdecode(root) + "/"
+    return [
+        {
+            "interpreter": interpreter,
+            "exists": os.path.exists(interpreter),
+            "here": interpreter.startswith(here) or os.path.realpath(os.path.dirname(interpreter)) + "/" == here + "bin/",
+            "scripts": names[:_SHOWN],
+            "count": len(names),
+        }
+        for interpreter, names in sorted(found.items())
+    ]
+
+
+def interpreter(root: str) -> Dict[str, Any]:
+    """Return what leads to the interpreter: ``bin/python``, ``pyvenv.cfg`` and ``bin/activate``."""
+    program = os.path.join(root, "bin", "python")
+    settings = pyvenv.read(root)
+    activate = _read(os.path.join(root, "bin", "activate")) or ""
+    stated = _ACTIVATE.search(activate)
+    return {
+        "program": os.path.realpath(program) if os.path.lexists(program) else None,
+        "works": os.access(program, os.X_OK),
+        "home": settings.get("home"),
+        "home_exists": os.path.isdir(settings.get("home", "")),
+        "version": settings.get("version_info") or settings.get("version"),
+        "system_site": settings.get("include-system-site-packages", "false").lower() == "true",
+        "relocatable": settings.get("relocatable", "false").lower() == "true",
+        "activate": os.path.realpath(stated.group(1)) if stated and stated.group(1)[0] == "/" else None,
+    }
+
+
+def path_files(root: bytes, walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str, Any]]:
+    """Return every ``.pth`` file of site-packages: the folders that it adds, and the lines that are code."""
+    found = []
+    for path in sorted(walked.files):
+        if path.endswith(b".pth") and path.count(b"/") == 3:  # noqa: PLR2004  lib/pythonX.Y/site-packages/x.pth
+            content = _read(os.path.join(root, path)) or ""
+            lines = [line.rstrip() for line in content.splitlines() if line.strip() and line[0] != "#"]
+            added = [line for line in lines if not line.startswith(("import ", "import\t"))]
+            site = os.path.dirname(os.path.join(os.fsdecode(root), text(path)))
+            found.append(
+                {
+                    "path": text(path),
+                    "owners": owners.get(path, []),
+                    "folders": {line: _offers(os.path.join(site, line)) for line in added},
+                    "code": [line for line in lines if line not in added][:_SHOWN],
+                }
+            )
+    return found
+
+
+def _offers(folder: str) -> Optional[List[str]]:
+    """Return the names that a folder on ``sys.path`` offers for import; ``None`` where it is not there."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    found = {name.split(".")[0] for name in names if name.endswith((".py", ".so"))}
+    found.update(name for name in names if os.path.exists(os.path.join(folder, name, "__init__.py")))
+    return sorted(found)
+
+
+def finders(root: bytes, walked: Walked) -> Dict[str, str]:
+    """Return top-level name → place of setuptools' editable finders (``__editable___NAME_finder.py``)."""
+    found: Dict[str, str] = {}
+    for path in sorted(walked.files):
+        name = posixpath.basename(path)
+        if name.startswith(b"__editable___") and name.endswith(b"_finder.py"):
+            mapping = _FINDER.search(_read(os.path.join(root, path)) or "")
+            found.update(_PAIR.findall(mapping.group(1)) if mapping else ())
+    return found
+
+
+def top_levels(site: bytes, walked: Walked) -> Dict[str, str]:
+    """Return what ``site-packages`` itself offers for import: name → ``package``, ``module`` or ``folder``."""
+    prefix = site + b"/"
+    found: Dict[str, str] = {}
+    for path in walked.files:
+        if not path.startswith(prefix):
+            continue
+        first, _, rest = path[len(prefix) :].partition(b"/")
+        if not rest:
+            if first.endswith(b".py"):
+                found.setdefault(text(first[:-3]), "module")
+        elif rest == b"__init__.py":
+            found[text(first)] = "package"
+        elif first.decode("ascii", "replace").isidentifier():
+            found.setdefault(text(first), "folder")
+    return found
+
+
+def shadows(walked: Walked) -> List[Dict[str, str]]:
+    """Return modules that hide another of the same name beside them, as ``FileFinder`` looks for them.
+
+    A folder with ``__init__`` comes before an extension, that before source, that before bytecode alone
+    (importlib's ``_get_supported_file_loaders``).
+    """
+    packages = {path[: path.rindex(b"/")] for path in walked.files if path.endswith(b"/__init__.py")}
+    extensions: Dict[bytes, bytes] = {}
+    sources: Dict[bytes, bytes] = {}
+    for path in walked.files:
+        if path.endswith(b".py"):
+            sources[path[:-3]] = path
+        elif path.endswith(b".so"):
+            folder, _, name = path.rpartition(b"/")
+            extensions[(folder + b"/" if folder else b"") + name.split(b".")[0]] = path
+    found = []
+    for stem in sorted((packages & (sources.keys() | extensions.keys())) | (extensions.keys() & sources.keys())):
+        ranked = [stem + b"/__init__.py"] if stem in packages else []
+        ranked += [table[stem] for table in (extensions, sources) if stem in table]
+        found += [{"found": text(ranked[0]), "hidden": text(each)} for each in ranked[1:]]
+    return found
+
+
+def orphans(site: bytes, walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str, Any]]:
+    """Return folders of ``site-packages`` of which no distribution owns a file: import finds them as packages.
+
+    Folders that hold neither Python nor an object, and those that begin with a dot, are left out.
+    """
+    prefix = site + b"/"
+    owned: Set[bytes] = set()
+    held: Dict[bytes, List[bytes]] = {}
+    for path in walked.files:
+        first, slash, _ = path[len(prefix) :].partition(b"/")
+        if not slash or not path.startswith(prefix):
+            continue
+        if path in owners:
+            owned.add(first)
+        elif path.endswith((b".py", b".so", b".pyc")):
+            held.setdefault(first, []).append(path)
+    return [
+        {"folder": text(folder), "files": len(paths), "regular": prefix + folder + b"/__init__.py" in walked.files}
+        for folder, paths in sorted(held.items())
+        if folder not in owned and folder.decode("ascii", "replace").isidentifier()
+    ]
+
+
+def compiled(root: bytes, files: Mapping[bytes, File]) -> Dict[str, Any]:
+    """Return what of bytecode Python would run although it is not its source's image, by why.
+
+    ``unchecked``: never compared with its source (PEP 552), and whether it still is its hash; ``alone``:
+    legacy bytecode that stands in for a source that is gone.
+    """
+    unchecked: List[Dict[str, Any]] = []
+    alone: List[str] = []
+    seen = 0
+    repeating: Set[bytes] = set()
+    for path in files:
+        if not path.endswith(b".pyc"):
+            continue
+        seen += 1
+        source = bytecode.source_of(path)
+        if source is None:
+            if path[:-1] not in files:
+                alone.append(text(path))
+            continue
+        if source not in files:
+            continue
+        head = _head(root, path, bytecode.HEADER.size)
+        flags = struct.unpack_from("<I", head, 4)[0] if len(head) == bytecode.HEADER.size else -1
+        if flags == bytecode.UNCHECKED_HASH:
+            unchecked.append({"path": text(path), "stale": _is_stale(root, head, source)})
+        elif _repeats(root, path, source):
+            repeating.add(path)
+    return {"files": seen, "unchecked": unchecked, "alone": sorted(alone), "repeating": repeating}
+
+
+def user_site(python: Optional[str]) -> Dict[str, Any]:
+    """Return the user site of the agent's user, and the distributions in it (PEP 370)."""
+    folder = os.path.expanduser(f"~/.local/lib/python{python}/site-packages")
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        names = []
+    found = (name[: -len(".dist-info")].partition("-") for name in names if name.endswith(".dist-info"))
+    return {"path": folder, "installed": {re.sub(r"[-_.]+", "-", name).lower(): version for name, _, version in found}}
+
+
+def _is_stale(root: bytes, head: bytes, source: bytes) -> Optional[bool]:
+    try:
+        with open(os.path.join(root, source), "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    magic = struct.unpack_from("<I", head)[0]
+    return head[8:] != bytecode.source_hash(magic, content)
+
+
+def _repeats(root: bytes, path: bytes, source: bytes) -> bool:
+    try:
+        return bytecode.repeats(os.fsdecode(os.path.join(root, path)), os.fsdecode(os.path.join(root, source)))
+    except OSError:
+        return False
+
+
+def _is_script(path: bytes) -> bool:
+    return path.startswith(b"bin/") and path.count(b"/") == 1
+
+
+def _is_tool(path: bytes) -> bool:
+    return b"/bin/" in path and posixpath.basename(path) in _TOOLS
+
+
+def _head(root: bytes, path: bytes, size: int) -> bytes:
+    try:
+        descriptor = os.open(os.path.join(root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Any) -> Optional[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read(_LARGEST_TEXT)
+    except OSError:
+        return None
+
+
+def owners_of(distributions: Iterable[Any]) -> Dict[bytes, List[str]]:
+    """Return path → the distributions (``name==version``) whose RECORD names it."""
+    found: Dict[bytes, List[str]] = {}
+    for each in distributions:
+        key = each.key
+        for path in each.rows:
+            found.setdefault(path, []).append(key)
+    return found
