@@ -159,7 +159,7 @@ def copy_out(pipe: Any, send: Any) -> None:
 
 def copy_in(channel: Any, process: subprocess.Popen[bytes]) -> None:
     assert process.stdin
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, EOFError):  # recv itself writes: it tells the far side of its window
         while data := channel.recv(65536):
             view = memoryview(data)
             while view:
