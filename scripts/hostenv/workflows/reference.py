@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hostenv.checks import comparison
@@ -162,6 +163,8 @@ class Reference:
     def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
         listener = self._session.listener
         demands = demands_of(self.environment, target)
+        if self.environment.look.build is None:  # scripts have the form of the installer that made them
+            demands = replace(demands, ignore=(*demands.ignore, "bin/*"))
         with self._turn:
             manifest = self.environment.manifest(listener)
             differences = manifest.differences(target.manifest(listener))

@@ -1,0 +1,113 @@
+"""A series made of what differs on a host: one patch a folder of the distribution, with its header."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hostenv.errors import RefusedError
+from hostenv.spec.patchwrite import header, is_text, write_change
+from hostenv.spec.series import SERIES, load_series
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterable, Mapping
+
+    from hostenv.spec.patchapply import FileState
+    from hostenv.steps.captured import Change
+    from hostenv.steps.pristine import PristineWheel
+
+
+@dataclass(kw_only=True, slots=True)
+class SeriesText:
+    """The patches of one distribution, gathered."""
+
+    dist: str
+    version: str
+    host: str
+    groups: dict[str, list[bytes]] = field(default_factory=dict)
+    files: int = 0
+
+    @property
+    def name(self) -> str:
+        """The folder's name below ``patches/``."""
+        return f"{self.dist}-{self.version}"
+
+    @property
+    def told(self) -> str:
+        """Say how much it is."""
+        return f"{self.files} file(s) in {len(self.groups)} patch(es)"
+
+    def take(
+        self,
+        changes: Iterable[Change],
+        contents: Mapping[str, FileState],
+        pristine: PristineWheel,
+        largest: int,
+    ) -> str | None:
+        """Take the changes as patches; return why they cannot be, if so: then nothing of them counts."""
+        for change in changes:
+            before = pristine.read(change.path) if change.shipped else None
+            after = contents.get(change.path) if change.is_there else None
+            why = _hindrance(change, before, after, largest)
+            if why:
+                return f"{change.path} {why}"
+            self.files += 1
+            group = change.path.rpartition("/")[0] or self.dist
+            self.groups.setdefault(group, []).append(write_change(change.path, before, after))
+        return None
+
+
+def _hindrance(change: Change, before: FileState | None, after: FileState | None, largest: int) -> str | None:
+    top = change.path.partition("/")[0]
+    if change.link:
+        return "is a symbolic link there"
+    if top.startswith("{") or top.endswith((".dist-info", ".data")):
+        return "lies outside of what a series may change"
+    if change.shipped and before is None:
+        return "is installed from the wheel's *.data"
+    if change.size > largest:
+        return "is large"
+    if not (is_text(before) and is_text(after)):
+        return "is binary and was changed" if change.shipped else "is binary and was added"
+    return None
+
+
+def write_series(patches: pathlib.Path, text: SeriesText) -> None:
+    """Write a series' folder. One that is there must say the same.
+
+    Raises :class:`RefusedError` where it does not: somebody wrote that one.
+    """
+    folder = patches / text.name
+    names = []
+    contents = {}
+    for number, (group, parts) in enumerate(sorted(text.groups.items()), 1):
+        name = f"{number:02}-{re.sub(r'[^A-Za-z0-9]+', '-', group).strip('-')}.patch"
+        names.append(name)
+        told = {
+            "Description": f"Changes below {group}, as they work on {text.host}",
+            "Origin": f"captured from {text.host}, {dt.datetime.now(dt.UTC).date()}",
+            "Forwarded": "no",
+        }
+        contents[name] = header(told) + b"".join(parts)
+    contents[SERIES] = "".join(f"{name}\n" for name in names).encode()
+    if folder.exists():
+        _require_same(folder, contents)
+        return
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    load_series(folder)
+
+
+def _require_same(folder: pathlib.Path, contents: Mapping[str, bytes]) -> None:
+    there = load_series(folder)
+    wanted = [content.partition(b"\n\n")[2] for name, content in sorted(contents.items()) if name != SERIES]
+    found = [(folder / patch.name).read_bytes().partition(b"\n\n")[2] for patch in there.patches]
+    if wanted != found:
+        raise RefusedError(
+            f"patches/{folder.name} is there and says something else than what differs on the host",
+            hint="move it away and capture again, then compare the two",
+        )

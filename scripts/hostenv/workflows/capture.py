@@ -1,0 +1,312 @@
+"""``capture``: an environment that works becomes pins, series and overlays, proven file by file.
+
+The host is only read. What comes out is a class, ``envspecs/classes/<host>-captured.toml``: the host and its
+targets extend it, and so share one lock and one build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import tempfile
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
+
+from hostenv.errors import CheckError, RefusedError
+from hostenv.facts.distributions import Installed
+from hostenv.machine.bulk import File
+from hostenv.machine.memory import Memory
+from hostenv.spec.lockplatform import LockPlatform
+from hostenv.spec.overlay import load_overlay, path_of
+from hostenv.spec.patchapply import FileState
+from hostenv.spec.series import load_series
+from hostenv.steps import lockfile
+from hostenv.steps.captured import CapturedClass, Change, ExpectedFile, changes_of, expected_of
+from hostenv.steps.fetch import wheel_of
+from hostenv.steps.pins import lock_pins
+from hostenv.steps.pristine import PristineWheel
+from hostenv.steps.series import compute
+from hostenv.steps.serieswrite import SeriesText, write_series
+from hostenv.steps.wheelfiles import wheel_files
+from hostenv.workflows.environment import Environment, Place
+from hostenv.workflows.events import HostResult
+from hostenv.workflows.taking import keep_overlay, open_for_reading, read_overlay, told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from packaging.utils import NormalizedName
+
+    from hostenv.facts.manifest import Entry
+    from hostenv.machine.fleet import Turn
+    from hostenv.spec.overlay import Overlay
+    from hostenv.spec.spec import Spec
+    from hostenv.steps.pins import Pinned
+    from hostenv.workflows.session import Session
+    from hostenv.workflows.taking import Reading
+
+_SHOWN = 20
+LARGEST_TEXT = 4 << 20
+"""Bytes of a file above which its change is no patch that anybody would read."""
+
+
+def capture(session: Session) -> tuple[HostResult, ...]:
+    """Capture the environment of each host that the request names."""
+
+    def work(session: Session, spec: Spec, turn: Turn) -> HostResult:
+        with open_for_reading(session.fleet, spec, turn, session.request.venv) as reading:
+            return _Capture(session, reading).carry_out()
+
+    return session.run(work)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was decided: which distributions overlays bring, and what series make of the others."""
+
+    overlaid: set[NormalizedName] = field(default_factory=set)
+    why: dict[str, str] = field(default_factory=dict)
+    series: dict[str, SeriesText] = field(default_factory=dict)
+
+
+class _Capture:
+    """One host's capture."""
+
+    def __init__(self, session: Session, reading: Reading) -> None:
+        self._session = session
+        self._reading = reading
+        self._name = reading.spec.name
+        self._repository = session.fleet.folder.parent
+        self._found = _Found()
+        self._phase("look")
+        place = Place(spec=reading.spec, path=reading.venv)
+        environment = Environment(place, reading.reach, Memory(), contextlib.ExitStack())
+        environment.read(session.listener)
+        self._manifest = environment.manifest(session.listener)
+        self._tree = environment.tree
+        answer = reading.agent.call("record.survey", root=reading.venv)
+        self._installed = Installed.from_answer(answer, self._name)
+        self._site = self._installed.site or ""
+
+    @property
+    def _overlay_name(self) -> str:
+        return f"{self._name}-captured"
+
+    def carry_out(self) -> HostResult:
+        """Decide, show, write, prove."""
+        self._refuse_editable()
+        pinned = self._pin()
+        self._fetch(pinned)
+        self._compare(pinned)
+        if self._found.overlaid & {entry.name for entry in pinned.lock.entries}:
+            pinned = self._pin()
+        overlay = self._overlay()
+        lines = self._plan(pinned, overlay)
+        self._session.listener.plan(self._name, lines)
+        if self._session.request.dry_run:
+            return HostResult(host=self._name, headline="dry run: nothing was changed")
+        written = self._write(pinned, overlay)
+        left = self._unexplained(pinned, overlay)
+        return self._result(written, left)
+
+    def _phase(self, name: str, total: int | None = None) -> None:
+        self._session.listener.phase(self._name, name, total)
+
+    def _refuse_editable(self) -> None:
+        editable = [each for each in self._installed.distributions if each.editable]
+        if editable:
+            lines = [f"{each.name} {each.version}: {(each.direct_url or {}).get('url')}" for each in editable]
+            raise RefusedError(
+                f"{self._name}: editable installations; their code lies elsewhere:\n" + "\n".join(lines),
+                hint="install them there as wheels (`uv pip install --no-deps DIR`), then capture again",
+            )
+
+    def _pin(self) -> Pinned:
+        """Lock what is installed. Local builds (``direct_url``) and what no index serves are overlaid."""
+        self._phase("resolve")
+        state, interpreter = self._reading.state, self._tree.interpreter
+        platform = LockPlatform(
+            python=interpreter.python or "", arch=state.arch, glibc=state.glibc or interpreter.glibc or "2.17"
+        )
+        for each in self._installed.distributions:
+            url = str((each.direct_url or {}).get("url", ""))
+            if url:
+                self._found.overlaid.add(each.key)
+                self._found.why[each.key] = f"was installed from {url.partition(':')[0]}:…"
+        pins = {each.key: each.version for each in self._installed.distributions}
+        pinned = lock_pins(
+            self._overlay_name, pins, platform, left_out=self._found.overlaid, like=self._reading.spec.env
+        )
+        for name in pinned.unserved:
+            self._found.overlaid.add(name)
+            self._found.why[name] = f"no index serves {pins[name]}"
+        return pinned
+
+    def _fetch(self, pinned: Pinned) -> None:
+        self._phase("fetch here")
+        self._session.depot.fill(
+            pinned.lock,
+            pinned.lock.entries,
+            on_start=lambda size: self._phase("fetch here", size),
+            on_progress=lambda done: self._session.listener.advance(self._name, done),
+        )
+
+    def _wheel(self, pinned: Pinned, name: str) -> pathlib.Path:
+        return self._session.depot.path(wheel_of(pinned.lock.by_name[name]))
+
+    def _there(self) -> dict[str, Entry]:
+        """Return the host's files by path in site-packages, or after ``{prefix}/`` in the environment."""
+        return {expected_path(path, self._site): entry for path, entry in self._manifest.entries.items()}
+
+    def _compare(self, pinned: Pinned) -> None:
+        """Hold each distribution against its pristine wheel: what differs is a series, or overlays it."""
+        there = self._there()
+        beside = {
+            expected_path(path, self._site): owner
+            for path, owner in self._reading.agent.call(
+                "environment.claims", path=self._tree_path(), paths=list(self._installed.unowned)
+            )["beside"].items()
+        }
+        for entry in pinned.lock.entries:
+            pristine = wheel_files(self._wheel(pinned, entry.name))
+            added = [path for path, owner in beside.items() if owner == entry.name]
+            changes = changes_of(pristine, there, added)
+            if changes:
+                self._decide(entry.name, entry.version, self._wheel(pinned, entry.name), changes)
+
+    def _tree_path(self) -> str:
+        return self._reading.venv
+
+    def _decide(self, name: str, version: str, wheel: pathlib.Path, changes: tuple[Change, ...]) -> None:
+        """Make a series of text changes; anything else makes an overlay of the whole distribution."""
+        contents = self._contents([each for each in changes if each.is_there])
+        with PristineWheel(wheel, dist=name, version=version) as pristine:
+            text = SeriesText(dist=name, version=version, host=self._name)
+            why = text.take(changes, contents, pristine, LARGEST_TEXT)
+        if why:
+            self._found.overlaid.add(canonicalize_name(name))
+            self._found.why[name] = why
+        else:
+            self._found.series[name] = text
+
+    def _contents(self, changes: list[Change]) -> Mapping[str, FileState]:
+        """Receive changed files of the host; large ones are not looked into."""
+        wanted = {
+            each.environment_path(self._site): each for each in changes if 0 < each.size <= LARGEST_TEXT
+        }
+        found = {each.path: FileState(content=b"", executable=each.executable) for each in changes}
+        if not wanted:
+            return found
+        with tempfile.TemporaryDirectory(prefix="hostenv-capture-") as folder:
+            files = [
+                File(path=path, size=each.size, sha256=each.sha256) for path, each in sorted(wanted.items())
+            ]
+            self._reading.reach.receive_files(self._reading.venv, pathlib.Path(folder), files)
+            for path, each in wanted.items():
+                content = pathlib.Path(folder, path).read_bytes()
+                found[each.path] = FileState(content=content, executable=each.executable)
+        return found
+
+    def _overlay(self) -> Overlay | None:
+        """Take what is overlaid, and loose files that nobody owns."""
+        loose = [
+            path
+            for path in self._installed.unowned
+            if path.startswith(f"{self._site}/")
+            and path.count("/") == self._site.count("/") + 1
+            and not path.endswith(".pyc")
+        ]
+        if not (self._found.overlaid or loose):
+            return None
+        why = "; ".join(f"{name}: {why}" for name, why in sorted(self._found.why.items()))
+        names = sorted(self._found.overlaid)
+        return read_overlay(self._reading, self._overlay_name, names, why=why or None, paths=loose)
+
+    def _plan(self, pinned: Pinned, overlay: Overlay | None) -> list[str]:
+        lines = [f"class    envspecs/classes/{self._overlay_name}.toml: {len(pinned.env.requires)} pins"]
+        lines += [f"series   patches/{each.name}: {each.told}" for each in self._found.series.values()]
+        lines += [f"overlay  overlays/{overlay.name}.toml: {told(overlay)}"] if overlay else []
+        lines += [f"         {name}: {why}" for name, why in sorted(self._found.why.items())]
+        return lines
+
+    def _write(self, pinned: Pinned, overlay: Overlay | None) -> CapturedClass:
+        """Write contents, overlay, series, lock and class; the class last: it names the others."""
+        if overlay:
+            keep_overlay(self._session, self._reading, overlay)
+        for each in self._found.series.values():
+            write_series(self._repository / "patches", each)
+        made = CapturedClass(
+            name=self._overlay_name,
+            host=self._name,
+            env=pinned.env,
+            platform=pinned.lock.platform,
+            series=tuple(sorted(each.name for each in self._found.series.values())),
+            overlay=overlay.name if overlay else None,
+            fingerprint=self._tree.fingerprint,
+        )
+        folder = self._session.fleet.folder
+        (folder / "classes").mkdir(exist_ok=True)
+        name = f"{made.name}.{pinned.lock.platform.name}.txt"
+        lockfile.store(replace(pinned.lock, name=made.name), folder / "locks" / name)
+        (folder / "classes" / f"{made.name}.toml").write_text(made.render(), encoding="utf-8")
+        return made
+
+    def _unexplained(self, pinned: Pinned, overlay: Overlay | None) -> list[str]:
+        """Return what pristine wheels, series and overlays, as they were written, do not make of the host."""
+        expected: dict[str, ExpectedFile] = {}
+        for locked in pinned.lock.entries:
+            if locked.name not in self._found.overlaid:
+                wheel = self._wheel(pinned, locked.name)
+                result = None
+                if locked.name in self._found.series:
+                    folder = self._repository / "patches" / self._found.series[locked.name].name
+                    result = compute(load_series(folder), wheel)
+                expected |= expected_of(wheel_files(wheel), result)
+        if overlay:
+            kept = load_overlay(path_of(self._repository / "overlays", overlay.name).parent, overlay.name)
+            expected |= {file.path: ExpectedFile(file.sha256, file.mode, file.target) for file in kept.files}
+        made_anew = {
+            f"{{prefix}}/bin/{line.partition('=')[0].strip()}"
+            for each in self._installed.distributions
+            for group in ("console_scripts", "gui_scripts")
+            for line in each.entry_points.get(group, ())
+        }
+        left = []
+        for path, entry in self._there().items():
+            if path in made_anew or path == "{prefix}/pyvenv.cfg" or path.endswith(".dist-info/RECORD"):
+                continue
+            if path not in expected:
+                left.append(f"nobody's {path}")
+            elif not expected[path].explains(path, entry):
+                left.append(f"differs  {path}")
+        return left + [f"missing  {path}" for path in sorted(expected.keys() - self._there().keys())]
+
+    def _result(self, made: CapturedClass, left: list[str]) -> HostResult:
+        files = len(self._manifest.entries)
+        use = f'extends = "classes/{made.name}" in envspecs/{self._name}.toml and its targets uses it'
+        error = None
+        headline = f"captured: all of {files} files are explained"
+        if left:
+            more = [f"and {len(left) - _SHOWN} more"] if len(left) > _SHOWN else []
+            headline = f"captured, {len(left)} of {files} files aside"
+            error = CheckError(
+                f"{self._name}: wheels, series and overlays do not make these:\n"
+                + "\n".join([*left[:_SHOWN], *more]),
+                hint="what was written stands; remove them there, or list them in capture.ignore",
+            )
+        return HostResult(
+            host=self._name,
+            headline=headline,
+            changed=True,
+            path=self._reading.venv,
+            fingerprint=self._tree.fingerprint,
+            error=error,
+            notes=(use,),
+        )
+
+
+def expected_path(path: str, site: str) -> str:
+    """Return a path of the environment as overlays and wheels have it."""
+    return path.removeprefix(f"{site}/") if path.startswith(f"{site}/") else f"{{prefix}}/{path}"
