@@ -67,6 +67,9 @@ def _judging(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--facts", type=pathlib.Path, metavar="FILE", help="judge against saved facts of another machine"
     )
+    parser.add_argument(
+        "--rehash", action="store_true", help="read every byte and hold it against RECORD, not only what is contested"
+    )
 
 
 def _probing(parser: argparse.ArgumentParser) -> None:

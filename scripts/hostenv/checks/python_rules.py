@@ -14,7 +14,7 @@ from hostenv.checks.judge import Rule
 from hostenv.checks.record import Applied
 from hostenv.facts.distributions import Installed
 from hostenv.facts.site import LiveFacts, SiteFacts
-from hostenv.spec.rules import Service
+from hostenv.facts.surroundings import ServiceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,7 +176,7 @@ def _leaks(facts: Facts) -> Iterator[Finding]:
             evidence=[f"{live.user_site}: {name} {live.user_installed[name]}" for name in both[:_SHOWN]],
             fix="set it to false, or build the environment anew",
         )
-    service = facts.get(Service)
+    service = facts.get(ServiceSettings)
     for name, effect in _CHANGES_PATH.items() if service else ():
         if service and name in service.env:
             yield LEAK.finding(

@@ -12,13 +12,13 @@ from packaging.version import InvalidVersion, Version
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
-from hostenv.checks.object_tables import object_tables
+from hostenv.checks.object_tables import Picks, object_tables
 from hostenv.checks.stack_tables import stack_tables
 from hostenv.facts.distributions import Installed
 from hostenv.facts.gpu_code import GpuTargets
 from hostenv.facts.objects import LoadFacts
 from hostenv.facts.site import SiteFacts
-from hostenv.spec.rules import Service
+from hostenv.facts.surroundings import ServiceSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _OF_MAJOR = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink)\.so\.(1[1-9])(?:\..*)?")
 """Libraries whose SONAME is the toolkit's major in CUDA 12 and 13; cuFFT's, cuRAND's and others' are not."""
+_BY_CUDA = re.compile(r"(?:_cu|/cu)1[1-9]")
 _LABEL = re.compile(r"cu(1[1-9])\d")
 _FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 _BYPASS = "FLASHINFER_DISABLE_VERSION_CHECK"
@@ -44,8 +45,7 @@ def _majors(facts: Facts) -> Iterator[Finding]:
     owners = {site.within(each.path): each.owners for each in site.objects}
     needs: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for item in loads.objects:
-        group = object_tables().group_of(item.path)
-        for owner in owners.get(item.path, ()) if group is None or not _is_by_cuda(item.path) else ():
+        for owner in () if _is_variant(item.path) else owners.get(item.path, ()):
             for major in _cuda_of(item):
                 needs[owner][major].append(item.path)
     torch = (loads.cuda or "").partition(".")[0]
@@ -57,9 +57,10 @@ def _majors(facts: Facts) -> Iterator[Finding]:
             yield _other_major(owner, torch, by_major, loads)
 
 
-def _is_by_cuda(path: str) -> bool:
-    """Tell whether a path names a CUDA major itself: one of several variants, of which one is taken."""
-    return re.search(r"(?:_cu|/cu)1[1-9]", path) is not None
+def _is_variant(path: str) -> bool:
+    """Tell whether an object is one of several for different CUDA majors, of which one is taken."""
+    group = object_tables().group_of(path)
+    return (group is not None and group.picks is Picks.CUDA) or _BY_CUDA.search(path) is not None
 
 
 def _cuda_of(item: SharedObject) -> set[str]:
@@ -205,7 +206,7 @@ def _flashinfer(facts: Facts) -> Iterator[Finding]:
         publics = {name: Version(version).public for name, version in found.items()}
     except InvalidVersion:
         return
-    service = facts.get(Service)
+    service = facts.get(ServiceSettings)
     bypassed = bool(service and service.env.get(_BYPASS))
     if "flashinfer-python" in publics and len(set(publics.values())) > 1:
         pinned = " ".join(f"{name}=={publics['flashinfer-python']}" for name in publics)

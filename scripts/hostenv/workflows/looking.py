@@ -75,8 +75,6 @@ def site_facts(
         installed = replace(installed, tree=replace(installed.tree, interpreter=interpreter))
         live = replace(live, processes=(), hidden=0, user_installed={})
     known: list[object] = [installed, live, SiteFacts.from_answer(facts["site"], spec.name)]
-    if spec.service:
-        known.append(spec.service)
     if facts["applied"] is not None:
         known.append(Applied(files=facts["applied"]))
     if own:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
 
-from hostenv.checks import driver_rules, gpu_rules, objects
+from hostenv.checks import (
+    driver_rules,
+    gpu_rules,
+    integrity_rules,
+    objects,
+    op_schemas,
+    python_rules,
+    rules,
+    stack_rules,
+)
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
 from hostenv.errors import InputError, RefusedError
@@ -26,6 +35,7 @@ from hostenv.machine.fleet import raise_bugs, run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
 from hostenv.workflows.host import read_state
+from hostenv.workflows.looking import look_at_site, site_facts
 from hostenv.workflows.probe import ProbeOptions, questions
 
 if TYPE_CHECKING:
@@ -39,7 +49,16 @@ if TYPE_CHECKING:
     from hostenv.workflows.events import Listener
     from hostenv.workflows.request import Request
 
-RULES = (*objects.RULES, *gpu_rules.RULES, *driver_rules.RULES)
+RULES = (
+    *rules.RULES,
+    *integrity_rules.RULES,
+    *stack_rules.RULES,
+    *python_rules.RULES,
+    *op_schemas.RULES,
+    *objects.RULES,
+    *gpu_rules.RULES,
+    *driver_rules.RULES,
+)
 
 _RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
 _OF_THE_LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD")
@@ -129,17 +148,20 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
             user=_user(spec, host),
             host=saved is None,
         )
-    known = (host, service, Surroundings.from_dict(around, name=f"{spec.name}: surroundings"))
-    return _judged(spec, venv, known, answer)
+        listener.phase(spec.name, "files")
+        looked = look_at_site(reach, spec, venv, listener, full=request.rehash)
+    surroundings = Surroundings.from_dict(around, name=f"{spec.name}: surroundings")
+    site = site_facts(spec, venv, looked, saved, own=request.venv is None)
+    return _judged(spec, venv, host, (service, surroundings, *site), answer)
 
 
 def _judged(
-    spec: Spec, venv: str, known: tuple[HostFacts, ServiceSettings, Surroundings], answer: Mapping[str, Any]
+    spec: Spec, venv: str, host: HostFacts, known: tuple[object, ...], answer: Mapping[str, Any]
 ) -> Judged:
     loads = LoadFacts.from_dict(answer, name=f"{spec.name}: shared objects")
     code = GpuCodeFacts.from_dict(answer["gpu_code"])
-    targets = gpu_targets(known[0])
-    facts = Facts(loads, code, targets, _runtime(loads), *known)
+    targets = gpu_targets(host)
+    facts = Facts(loads, code, targets, _runtime(loads), host, *known)
     verdict = judge(facts, RULES, spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
     entries = []
     for item in loads.objects:
