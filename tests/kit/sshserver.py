@@ -152,7 +152,7 @@ def execute(server: SshServer, channel: Any, command: bytes) -> None:
 
 
 def copy_out(pipe: Any, send: Any) -> None:
-    with pipe, contextlib.suppress(OSError):
+    with pipe, contextlib.suppress(OSError, EOFError):
         while data := pipe.read(65536):
             send(data)
 
