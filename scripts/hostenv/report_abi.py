@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.checks.suggest import Proposal
     from hostenv.workflows.verify_abi import HostVerdict, Judged
 
 VERSION = 1
@@ -35,6 +36,21 @@ def print_verdicts(verdicts: Sequence[HostVerdict], out: Console) -> None:
         out.print(Text(f"  {_counts(judged)}", "dim"), soft_wrap=True)
         out.print(Text(f"  {_against(judged)}", "dim"), soft_wrap=True)
         print_verdict(judged.verdict, out)
+        if judged.proposals is not None:
+            _print_proposals(judged.proposals, out)
+
+
+def _print_proposals(proposals: Sequence[Proposal], out: Console) -> None:
+    if not proposals:
+        out.print(Text("no change of few distributions was found that makes it pass", "yellow"))
+    for number, each in enumerate(proposals, 1):
+        changes = "; ".join(change.line for change in each.changes)
+        out.print(Text(f"suggestion {number}: {changes}", "bold").append(f"  from {each.source}", "default"))
+        for line in each.open:
+            out.print(Text(f"  not judged yet: {line}", "dim"), soft_wrap=True)
+        out.print(Text("  [env]", "green"))
+        for line in each.lines:
+            out.print(Text(f"  {line}", "green"), soft_wrap=True)
 
 
 def _counts(judged: Judged) -> str:
@@ -107,4 +123,17 @@ def _document(verdict: HostVerdict) -> dict[str, object]:
         ],
         "driver": judged.targets.driver if judged else None,
         "checks": findings_document(judged.verdict) if judged else None,
+        **({"suggestions": [_suggestion(each) for each in judged.proposals]} if judged and judged.proposals is not None else {}),
+    }
+
+
+def _suggestion(proposal: Proposal) -> dict[str, object]:
+    return {
+        "changes": [
+            {"distribution": change.name, "before": change.before, "after": change.after}
+            for change in proposal.changes
+        ],
+        "source": proposal.source,
+        "not_judged": list(proposal.open),
+        "spec": list(proposal.lines),
     }

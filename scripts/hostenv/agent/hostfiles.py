@@ -22,7 +22,8 @@ class HostFiles(SymbolFiles):
     """Files by path, with the symbols of each kept by inode.
 
     ``paths`` are all paths that were opened and ``folders`` all that were listed: what was learnt holds as
-    long as none of them changes. ``gpu`` holds the GPU code of each inode where it is asked for.
+    long as none of them changes. ``gpu`` holds the GPU code of each inode where it is asked for. ``laid``: a
+    path → the file that is seen there instead, ``None`` for none at all.
     """
 
     def __init__(self, *, gpu: bool = False) -> None:
@@ -32,6 +33,7 @@ class HostFiles(SymbolFiles):
         self.files: Dict[Identity, Opened] = {}
         self.places: Dict[Identity, str] = {}
         self.gpu: Optional[Dict[Identity, Any]] = {} if gpu else None
+        self.laid: Dict[str, Optional[str]] = {}
 
     def open(self, path: str) -> Opened:
         """Return the file at ``path``, reading its dynamic section and symbols at the first time."""
@@ -50,7 +52,8 @@ class HostFiles(SymbolFiles):
             except OSError:
                 names = frozenset()
             self.folders[folder] = names
-        return name in names
+        laid = self.laid.get(f"{folder}/{name}", name if name in names else None)
+        return laid is not None
 
     def symbols_of(self, identity: Identity) -> Union[elfsymbols.Symbols, str, None]:
         """Return an object's symbols, or why they cannot be read."""
@@ -61,6 +64,12 @@ class HostFiles(SymbolFiles):
         return elfsymbols.used(self.places[identity])
 
     def _read(self, path: str) -> Opened:
+        real = self.laid.get(path, path)
+        if real is None:
+            return Refusal("No such file or directory")
+        return self._opened(real)
+
+    def _opened(self, path: str) -> Opened:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
         except OSError as error:

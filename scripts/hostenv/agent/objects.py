@@ -45,6 +45,7 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     helpers: bool = True,
     cwd: str = "/",
     host: Optional[Mapping[str, Any]] = None,
+    laid: Optional[Mapping[str, Optional[str]]] = None,
 ) -> Dict[str, Any]:
     """Judge every shared object below the ``site-packages`` of ``venv`` by the loader's rules.
 
@@ -52,7 +53,8 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     which relative elements of an RPATH mean; ``package``: what is imported before the second judgement;
     ``host``: another machine's saved libraries (``{"libraries": a probe's part, "glibc": [2, 39]}``), against
     which the environment is judged instead of this machine's; ``cache``: a file that keeps the answer until
-    something changes that it rests on. Nothing of the environment is run; only ``cache`` is written.
+    something changes that it rests on; ``laid``: objects (paths below ``site-packages``) that are to be seen
+    with the bytes of another file, or not at all: what an overlay would make. Nothing of the environment is run; only ``cache`` is written.
 
     Returns what :class:`hostenv.facts.objects.LoadFacts` reads, ``gpu_code`` as ``abi.gpu_code`` answers,
     whether the answer was ``cached``, and the ``seconds`` that it took.
@@ -62,10 +64,11 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     place = environment_at(venv)
     settings = {**loadersystem.environment_of(environment or {}), "cwd": cwd}
     key = objectcache.key(place, settings, package, gpu=gpu, host=host)
+    cache = None if laid else cache
     known = objectcache.load(cache, key) if cache else None
     if known is None:
         watch = objectcache.Watch()
-        known = judge_all(place, settings, package, host, gpu=gpu, helpers=helpers, watch=watch)
+        known = judge_all(place, settings, package, host, laid or {}, gpu=gpu, helpers=helpers, watch=watch)
         if cache:
             watch.save(cache, key, known)
         known["cached"] = False
@@ -78,6 +81,7 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
     settings: Mapping[str, str],
     package: str,
     host: Optional[Mapping[str, Any]],
+    laid: Mapping[str, Optional[str]],
     *,
     gpu: bool,
     helpers: bool,
@@ -93,6 +97,8 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
         files = SavedFiles(host["libraries"], host["glibc"], program.machine, here, gpu=gpu)
         files.keep_loader(program.interpreter)
         system = saved_system(system, host["libraries"], host["glibc"])
+    files.laid = {os.path.join(place.site, path): real for path, real in laid.items()}
+    tree = _laid_over(tree, laid)
     judge = Judge(files)
     with contextlib.suppress(LoadError):  # judged again below, with symbols
         Process(system, files).start(place.program)  # reads what the program itself needs
@@ -128,6 +134,11 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
         "gpu_code": _gpu_code(files, place.site, tree.paths) if gpu else None,
         "cached": True,
     }
+
+
+def _laid_over(tree: Tree, laid: Mapping[str, Optional[str]]) -> Tree:
+    kept = set(tree.paths) - laid.keys()
+    return tree._replace(paths=sorted(kept | {path for path, real in laid.items() if real is not None}))
 
 
 def environment_at(venv: str) -> Environment:

@@ -63,6 +63,10 @@ class Facts:
             raise MissingFactError(kind)
         return cast("T", self._known[kind])
 
+    def but(self, *known: object) -> Facts:
+        """Return the same facts with some of them replaced."""
+        return Facts(*self._known.values(), *known)
+
     def get(self, kind: type[T]) -> T | None:
         """Return the fact of that type, or ``None``: for facts that a rule can do without."""
         return cast("T | None", self._known.get(kind))

@@ -26,6 +26,10 @@ class Request:
     """Another environment on the host, built by anyone."""
     facts: pathlib.Path | None = None
     """Saved facts to judge against, instead of the host's own."""
+    suggest: bool = False
+    """Look for the smallest change that makes a failing environment pass."""
+    reference: str | None = None
+    """An environment on the same host that works, from which whole distributions may be taken."""
     save: bool = False
     discard_edits: bool = False
     """Save what was edited by hand on a target as a patch, and go on."""

@@ -7,7 +7,7 @@ import hashlib
 import os
 import pathlib
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from packaging.version import InvalidVersion, Version
@@ -25,7 +25,7 @@ from hostenv.checks import (
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
 from hostenv.errors import InputError, RefusedError
-from hostenv.facts.gpu_code import CudaRuntime, DottedPair, GpuCodeFacts
+from hostenv.facts.gpu_code import CudaRuntime, DottedPair, GpuCodeFacts, GpuTargets
 from hostenv.facts.host import HostFacts
 from hostenv.facts.host_saved import SavedFacts
 from hostenv.facts.host_targets import gpu_targets
@@ -37,12 +37,13 @@ from hostenv.spec.host import Mode
 from hostenv.workflows.host import read_state
 from hostenv.workflows.looking import look_at_site, site_facts
 from hostenv.workflows.probe import ProbeOptions, questions
+from hostenv.workflows.suggest import Failing, Reference, proposals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostenv.checks.judge import Verdict
-    from hostenv.facts.gpu_code import GpuTargets
+    from hostenv.checks.suggest import Proposal
     from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.spec import Spec
@@ -69,6 +70,7 @@ class Judged:
     """What was found of one environment; ``objects`` as the JSON has them.
 
     ``seconds`` is the agent's own time; ``cached``: nothing had changed, so nothing was looked at again.
+    ``proposals`` that make it pass, where it did not and they were asked for.
     """
 
     host: str
@@ -78,6 +80,7 @@ class Judged:
     targets: GpuTargets
     seconds: float
     cached: bool
+    proposals: tuple[Proposal, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,36 +135,83 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
             if saved
             else HostFacts.from_dict(reach.agent.call("probe.host", **asked), name=spec.name)
         )
-        listener.phase(spec.name, "objects")
-        answer = reach.agent.call(
+        reader = _Reader(reach=reach, spec=spec, request=request, listener=listener, host=host, saved=saved)
+        answer = reader.objects(venv, cache=cache)
+        facts = reader.facts(venv, answer, own=request.venv is None)
+        judged = _judged(spec, venv, facts, answer)
+        if request.suggest and not judged.verdict.passed:
+            listener.phase(spec.name, "suggest")
+            judged = replace(judged, proposals=_proposals(reader, venv, facts, judged))
+    return judged
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Reader:
+    """Reads environments on one host, all of them against the same facts of it."""
+
+    reach: Reach
+    spec: Spec
+    request: Request
+    listener: Listener
+    host: HostFacts
+    saved: SavedFacts | None
+
+    def objects(
+        self, venv: str, *, cache: str | None = None, laid: Mapping[str, str | None] | None = None
+    ) -> Mapping[str, Any]:
+        """Ask what the loader says of the objects of an environment, others ``laid`` over them."""
+        self.listener.phase(self.spec.name, "objects")
+        answer: Mapping[str, Any] = self.reach.agent.call(
             "abi.objects",
             venv=venv,
-            environment=_loader_settings(spec, venv),
+            environment=_loader_settings(self.spec, venv),
             cache=cache,
-            host=_saved_libraries(saved),
+            host=_saved_libraries(self.saved),
+            laid=laid,
         )
+        return answer
+
+    def facts(self, venv: str, answer: Mapping[str, Any], *, own: bool) -> Facts:
+        """Return all facts of an environment, of whose objects ``answer`` tells."""
+        spec = self.spec
         service = _service(spec, venv)
-        around = reach.agent.call(
+        around = self.reach.agent.call(
             "abi.surroundings",
             venv=venv,
             environment=dict(service.env),
-            user=_user(spec, host),
-            host=saved is None,
+            user=_user(spec, self.host),
+            host=self.saved is None,
         )
-        listener.phase(spec.name, "files")
-        looked = look_at_site(reach, spec, venv, listener, full=request.rehash)
-    surroundings = Surroundings.from_dict(around, name=f"{spec.name}: surroundings")
-    site = site_facts(spec, venv, looked, saved, own=request.venv is None)
-    return _judged(spec, venv, host, (service, surroundings, *site), answer)
+        self.listener.phase(spec.name, "files")
+        looked = look_at_site(self.reach, spec, venv, self.listener, full=self.request.rehash)
+        loads = LoadFacts.from_dict(answer, name=f"{spec.name}: shared objects")
+        return Facts(
+            loads,
+            GpuCodeFacts.from_dict(answer["gpu_code"]),
+            gpu_targets(self.host),
+            _runtime(loads),
+            self.host,
+            service,
+            Surroundings.from_dict(around, name=f"{spec.name}: surroundings"),
+            *site_facts(spec, venv, looked, self.saved, own=own),
+        )
 
 
-def _judged(
-    spec: Spec, venv: str, host: HostFacts, known: tuple[object, ...], answer: Mapping[str, Any]
-) -> Judged:
-    loads = LoadFacts.from_dict(answer, name=f"{spec.name}: shared objects")
-    code = GpuCodeFacts.from_dict(answer["gpu_code"])
-    targets = gpu_targets(host)
-    facts = Facts(loads, code, targets, _runtime(loads), host, *known)
+def _proposals(reader: _Reader, venv: str, facts: Facts, judged: Judged) -> tuple[Proposal, ...]:
+    failing = Failing(spec=reader.spec, facts=facts, verdict=judged.verdict, rules=RULES)
+    place = reader.request.reference
+    if place is None:
+        return proposals(failing, None)
+    reference = Reference(
+        venv=place,
+        facts=reader.facts(place, reader.objects(place), own=False),
+        simulate=lambda laid: reader.objects(venv, laid=laid),
+    )
+    return proposals(failing, reference)
+
+
+def _judged(spec: Spec, venv: str, facts: Facts, answer: Mapping[str, Any]) -> Judged:
+    loads, code, targets = facts[LoadFacts], facts[GpuCodeFacts], facts[GpuTargets]
     verdict = judge(facts, RULES, spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
     entries = []
     for item in loads.objects:
