@@ -1,0 +1,100 @@
+"""``sync_patches`` between hosts behind SSH: the reference is only read, the target gets what it lacks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kit.forwarder import Forwarder
+from kit.remotes import Remotes, remote_hosts
+from kit.repository import DEMO_PATCH, Repository, listing
+from kit.trio import digests
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterator
+
+    from kit.remotes import RemoteHost
+    from kit.repository import Ran
+
+OVERLAY = '[[overlays]]\nname = "ours"\n'
+REFERENCE = OVERLAY + '[reference]\nhost = "r"\n'
+WANTED = ("demo==1.0", "kernel==1.0")
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RemoteHost]]:
+    with remote_hosts(tmp_path_factory.mktemp("hosts"), ["r", "c"]) as started:
+        yield started
+
+
+@pytest.fixture
+def remotes(repository: Repository, hosts: dict[str, RemoteHost], monkeypatch: pytest.MonkeyPatch) -> Remotes:
+    """A reference ``r`` with series and overlay, and a bare target ``c`` that nothing but SSH reaches."""
+    made = Remotes(repository=repository, hosts=hosts)
+    for name, value in made.install().items():
+        monkeypatch.setenv(name, value)
+    repository.wheel("kernel", "1.0", {"kernel/__init__.py": "WHOSE = 'index'\n"})
+    made.share(*WANTED)
+    made.spec("r", supply="offline = true")
+    done(repository.run("lock", hosts=("r",)))
+    done(repository.run("build_env", hosts=("r",)))
+    (site(made, "r") / "kernel/__init__.py").write_text("WHOSE = 'ours'\n")
+    (site(made, "r") / "kernel/ops.bin").write_bytes(os.urandom(4 << 20))
+    done(repository.run("overlay", hosts=("r", "ours", "kernel")))
+    repository.series("demo-1.0", DEMO_PATCH)
+    made.share(*WANTED, env='patches = ["demo-1.0"]')
+    made.spec("r", supply="offline = true", more=OVERLAY)
+    made.spec("c", supply="offline = true", more=REFERENCE)
+    done(repository.run("build_env", hosts=("r",)))
+    return made
+
+
+def done(ran: Ran) -> dict[str, dict[str, Any]]:
+    """Return the part of each host of a session that must have succeeded."""
+    assert ran.error is None, ran.error
+    assert ran.failure is None, ran.message
+    return {host["host"]: host for host in ran.document["hosts"]}
+
+
+def site(remotes: Remotes, name: str) -> pathlib.Path:
+    (found,) = (remotes.root(name) / "current/env").resolve().glob("lib/python3*/site-packages")
+    return found
+
+
+def test_series_and_overlay_go_from_one_host_behind_ssh_to_another(remotes: Remotes) -> None:
+    before = listing(remotes.root("r"))
+    shutil.rmtree(remotes.repository.folder / "home/.cache/hostenv/store")
+
+    first = done(remotes.repository.run("sync_patches", hosts=("r", "c")))["c"]
+
+    assert listing(remotes.root("r")) == before
+    assert any("equal to r in every file" in note for note in first["notes"])
+    assert digests(site(remotes, "c")) == digests(site(remotes, "r"))
+    again = done(remotes.repository.run("sync_patches", hosts=("r", "c")))["c"]
+    assert again["headline"] == "nothing to do"
+    assert again["seconds"] < 5
+
+
+def test_a_link_cut_in_the_middle_leaves_the_target_as_it_was_and_the_next_run_finishes(
+    remotes: Remotes, hosts: dict[str, RemoteHost]
+) -> None:
+    with Forwarder(("127.0.0.1", hosts["c"].port)) as link:
+        link.cut_after = 2 << 20
+        remotes.reach_by({"c": link.port})
+        ran = remotes.repository.run("sync_patches", hosts=("r", "c"))
+        assert ran.failure is not None
+        assert not (remotes.root("c") / "current").exists()
+    remotes.reach_by({})
+    done(remotes.repository.run("sync_patches", hosts=("r", "c")))
+    assert digests(site(remotes, "c")) == digests(site(remotes, "r"))
+
+
+def test_a_target_that_is_another_machine_than_its_spec_says_is_refused(remotes: Remotes) -> None:
+    remotes.reach_by({}, {"c": "r"})
+    ran = remotes.repository.run("sync_patches", hosts=("r", "c"))
+    assert ran.failure is not None or ran.error is not None
+    assert not (remotes.root("c") / "current").exists()
