@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import platform
+import re
+import shutil
 import subprocess
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -176,3 +180,66 @@ def test_contents_that_nobody_has_are_named(trio: Trio) -> None:
     ran = trio.run("build_env", "one")
     assert "kernel/extra.bin" in ran.message
     assert "nox -s sync_patches -- ref HOST" in ran.message
+
+
+BINARY = """
+[[binaries]]
+path = "kernel/ops.so"
+machine = "{machine}"
+glibc = "{glibc}"
+gpu = [
+    "module sm_80 sm_86 x12",
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("machine", "glibc", "arch", "said"),
+    [
+        ("other", "2.17", [], f"kernel/ops.so is for other, the host is {platform.machine()} (K56)"),
+        (platform.machine(), "9.99", [], "kernel/ops.so needs glibc 9.99"),
+        (platform.machine(), "2.17", ["12.0"], "kernel/ops.so"),
+        (platform.machine(), "2.17", ["9.0", "8.6"], "kernel/ops.so"),
+    ],
+)
+def test_what_cannot_work_on_the_target_is_refused_before_a_byte_is_copied(
+    trio: Trio, machine: str, glibc: str, arch: list[str], said: str
+) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    description = trio.repository.path / "overlays/ours.toml"
+    description.write_text(description.read_text() + BINARY.format(machine=machine, glibc=glibc))
+    more = f"{USE}require-arch = {json.dumps(arch)}\n"
+    trio.specs("demo==1.0", "kernel==1.0", more=more, hosts=("one",))
+    ran = trio.run("build_env", "one")
+    assert "nothing was copied" in ran.message
+    assert said in ran.message
+    assert not trio.root("one").exists()
+
+
+def test_gpu_code_that_fits_is_let_through(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    description = trio.repository.path / "overlays/ours.toml"
+    description.write_text(description.read_text() + BINARY.format(machine=platform.machine(), glibc="2.17"))
+    more = f'{USE}require-arch = ["8.6", "8.9"]\n'
+    trio.specs("demo==1.0", "kernel==1.0", more=more, hosts=("one",))
+    trio.done("build_env", "one")
+
+
+def test_a_real_shared_object_is_described_as_readelf_sees_it(trio: Trio) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("needs gcc")
+    source = trio.repository.folder / "ops.c"
+    source.write_text(
+        '#include <math.h>\n#include <stdlib.h>\ndouble f(double x){ return sin(x) + atof("1"); }\n'
+    )
+    library = trio.site("ref") / "kernel/ops.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-lm"], check=True)
+    trio.done("overlay", "ref", "ours", "kernel")
+    said = tomllib.loads((trio.repository.path / "overlays/ours.toml").read_text())["binaries"]
+    (binary,) = [each for each in said if each["path"] == "kernel/ops.so"]
+    shown = subprocess.run(["readelf", "-VdW", library], check=True, capture_output=True, text=True).stdout
+    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", shown)
+    versions = [tuple(map(int, found.split("."))) for found in re.findall(r"Name: GLIBC_([\d.]+)", shown)]
+    assert binary["needed"] == needed
+    assert tuple(map(int, binary["glibc"].split("."))) == max(versions)
+    assert binary["machine"] == platform.machine()
