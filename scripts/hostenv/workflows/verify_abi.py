@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from hostenv.checks import (
-    driver_rules,
     gpu_rules,
     integrity_rules,
     objects,
@@ -21,6 +20,7 @@ from hostenv.checks import (
     python_rules,
     rules,
     stack_rules,
+    surrounding,
 )
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
@@ -58,7 +58,7 @@ RULES = (
     *op_schemas.RULES,
     *objects.RULES,
     *gpu_rules.RULES,
-    *driver_rules.RULES,
+    *surrounding.RULES,
 )
 
 _RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
