@@ -71,10 +71,14 @@ def _judging(parser: argparse.ArgumentParser) -> None:
         "--suggest", action="store_true", help="for what fails, find the smallest change that makes it pass"
     )
     parser.add_argument(
-        "--reference", metavar="PATH", help="an environment on the host that works, to take distributions from"
+        "--reference",
+        metavar="PATH",
+        help="an environment on the host that works, to take distributions from",
     )
     parser.add_argument(
-        "--rehash", action="store_true", help="read every byte and hold it against RECORD, not only what is contested"
+        "--rehash",
+        action="store_true",
+        help="read every byte and hold it against RECORD, not only what is contested",
     )
 
 

@@ -123,7 +123,11 @@ def _document(verdict: HostVerdict) -> dict[str, object]:
         ],
         "driver": judged.targets.driver if judged else None,
         "checks": findings_document(judged.verdict) if judged else None,
-        **({"suggestions": [_suggestion(each) for each in judged.proposals]} if judged and judged.proposals is not None else {}),
+        **(
+            {"suggestions": [_suggestion(each) for each in judged.proposals]}
+            if judged and judged.proposals is not None
+            else {}
+        ),
     }
 
 

@@ -12,6 +12,8 @@ from typing import Any, Dict, List, Optional
 
 _DELETED = " (deleted)"
 _SHOWN = 6
+_PATH = 5
+"""The field of a line of maps that holds the path; it may hold spaces."""
 
 
 def stale(root: str) -> Dict[str, Any]:
@@ -44,8 +46,9 @@ def _mapped(pid: int, root: str) -> Optional[List[str]]:
     prefix = root + "/"
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
-            fields = (line.rstrip("\n").split(None, 5) for line in file if prefix in line)
-            return list(dict.fromkeys(each[5] for each in fields if len(each) > 5 and each[5].startswith(prefix)))  # noqa: PLR2004
+            fields = (line.rstrip("\n").split(None, _PATH) for line in file if prefix in line)
+            paths = (each[_PATH] for each in fields if len(each) > _PATH)
+            return list(dict.fromkeys(path for path in paths if path.startswith(prefix)))
     except (FileNotFoundError, ProcessLookupError):
         return []
     except OSError:

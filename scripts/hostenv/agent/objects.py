@@ -54,7 +54,8 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     ``host``: another machine's saved libraries (``{"libraries": a probe's part, "glibc": [2, 39]}``), against
     which the environment is judged instead of this machine's; ``cache``: a file that keeps the answer until
     something changes that it rests on; ``laid``: objects (paths below ``site-packages``) that are to be seen
-    with the bytes of another file, or not at all: what an overlay would make. Nothing of the environment is run; only ``cache`` is written.
+    with the bytes of another file, or not at all: what an overlay would make. Nothing of the environment is
+    run; only ``cache`` is written.
 
     Returns what :class:`hostenv.facts.objects.LoadFacts` reads, ``gpu_code`` as ``abi.gpu_code`` answers,
     whether the answer was ``cached``, and the ``seconds`` that it took.

@@ -15,7 +15,9 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _LARGEST = 128 << 20
 _MOST_SECTIONS = 1 << 16
-_SCHEMA = re.compile(rb"(?:[A-Za-z_]\w*::)?[A-Za-z_]\w*(?:\.\w+)?\s*\(.*\)\s*->\s*(?:\(\)|[A-Z(].*)\Z", re.DOTALL)
+_SCHEMA = re.compile(
+    rb"(?:[A-Za-z_]\w*::)?[A-Za-z_]\w*(?:\.\w+)?\s*\(.*\)\s*->\s*(?:\(\)|[A-Z(].*)\Z", re.DOTALL
+)
 _LONGEST = 16_384
 
 

@@ -14,6 +14,8 @@ import re
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional, Set, Tuple, Union
 
 _LARGEST = 16 << 20
+_LENGTHS = (4, 5)
+"""Parts of ``torch.ops.NS.OP`` and of ``torch.ops.NS.OP.overload``."""
 _GUARDS = frozenset({"AttributeError", "RuntimeError", "Exception", "BaseException", "ImportError"})
 _QUALIFIED = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)\Z")
 _SCHEMA_NAME = re.compile(r"\s*(?:([A-Za-z_]\w*)::)?([A-Za-z_]\w*)\s*\(")
@@ -137,7 +139,11 @@ class _Visitor(ast.NodeVisitor):
         self.generic_visit(node)
         self._inside -= 1
 
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment]
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        """Go into a coroutine, as into a function."""
+        self._inside += 1
+        self.generic_visit(node)
+        self._inside -= 1
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         """Note the names imported from a kernel's package when the file itself is imported."""
@@ -180,9 +186,13 @@ class _Visitor(ast.NodeVisitor):
     def _operator(self, node: ast.AST) -> Optional[Tuple[str, str]]:
         """Return (namespace, operator) of ``torch.ops.NS.OP`` or of one of its overloads."""
         parts = _dotted(node)
-        if parts and parts[:2] == ["torch", "ops"] and 4 <= len(parts) <= 5:  # noqa: PLR2004
-            if parts[2] in self._namespaces and (len(parts) == 4 or parts[4] != "__name__"):  # noqa: PLR2004
-                return parts[2], parts[3]
+        if (
+            parts
+            and parts[:2] == ["torch", "ops"]
+            and len(parts) in _LENGTHS
+            and parts[2] in self._namespaces
+        ):
+            return parts[2], parts[3]
         return None
 
 

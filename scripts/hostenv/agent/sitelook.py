@@ -75,7 +75,9 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
         installed = record.installed(real)
         if full:
             known = statcache.StatCache.load(os.path.join(real, OWN, "stat"))
-            looked, _ = tree.examine(real, walked, known, moment, lambda done: wire.event(phase="hash", bytes=done))
+            looked, _ = tree.examine(
+                real, walked, known, moment, lambda done: wire.event(phase="hash", bytes=done)
+            )
         else:
             looked = _quick(real, walked, installed)
         survey = _survey(looked, full=full, installed=installed)
@@ -106,7 +108,8 @@ def _quick(real: str, walked: walk.Walked, installed: List[Distribution]) -> Tre
     wanted = [
         path
         for path, file in walked.files.items()
-        if path in disputed or (path in rows and rows[path].size not in {None, file.size} and not _is_rewritten(path))
+        if path in disputed
+        or (path in rows and rows[path].size not in {None, file.size} and not _is_rewritten(path))
     ]
     found = Tree(root=real, links=walked.links, problems=walked.problems, left_out=walked.left_out)
     digests = _digests(root, walked, wanted, found)
@@ -124,7 +127,9 @@ def _quick(real: str, walked: walk.Walked, installed: List[Distribution]) -> Tre
 
 def _digests(root: bytes, walked: walk.Walked, wanted: List[bytes], found: Tree) -> Dict[bytes, bytes]:
     jobs = [
-        hashing.Job(path=os.fsdecode(root + b"/" + path), size=walked.files[path].size, key=walked.files[path].key)
+        hashing.Job(
+            path=os.fsdecode(root + b"/" + path), size=walked.files[path].size, key=walked.files[path].key
+        )
         for path in wanted
     ]
     digests = {}
@@ -214,7 +219,9 @@ def _operators(  # noqa: PLR0913, PLR0917  what the two sides of a call are read
             for name in kernels
             if f"{name}/__init__.py" in within
         },
-        "modules": sorted(path for path in within if path.endswith(".py") and path.partition("/")[0] in kernels),
+        "modules": sorted(
+            path for path in within if path.endswith(".py") and path.partition("/")[0] in kernels
+        ),
     }
 
 

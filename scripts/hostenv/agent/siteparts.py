@@ -11,7 +11,7 @@ import posixpath
 import re
 import stat
 import struct
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Set
 
 from hostenv.agent import bytecode, pyvenv
 from hostenv.agent.tree import text
@@ -23,7 +23,17 @@ OBJECT_NAME = re.compile(rb"\.so(?:[.~_-][^/]*)?\Z|\.so[^/]*\.(?:bak|orig|new|ol
 """Names that hold ``.so`` as a part: an object, or a copy of one under another name."""
 _TOOLS = frozenset(
     name.encode()
-    for name in ("ptxas", "ptxas-blackwell", "ninja", "nvcc", "cicc", "fatbinary", "nvlink", "cudafe++", "bin2c")
+    for name in (
+        "ptxas",
+        "ptxas-blackwell",
+        "ninja",
+        "nvcc",
+        "cicc",
+        "fatbinary",
+        "nvlink",
+        "cudafe++",
+        "bin2c",
+    )
 )
 _BINARY = (b".so", b".cubin", b".bc", b".ltoir", b".a", b".safetensors", b".fatbin")
 _POINTER = b"version https://git-lfs.github.com/spec/"
@@ -84,7 +94,11 @@ def hard_links(root: bytes, walked: Walked, changed: Iterable[str]) -> Dict[str,
                 shared.add(path)
         except OSError:
             continue
-    return {"shared": len(shared), "of": len(walked.files), "changed": sorted(set(changed) & set(map(text, shared)))}
+    return {
+        "shared": len(shared),
+        "of": len(walked.files),
+        "changed": sorted(set(changed) & set(map(text, shared))),
+    }
 
 
 def scripts(root: bytes, walked: Walked) -> List[Dict[str, Any]]:
@@ -99,7 +113,8 @@ def scripts(root: bytes, walked: Walked) -> List[Dict[str, Any]]:
         {
             "interpreter": interpreter,
             "exists": os.path.exists(interpreter),
-            "here": interpreter.startswith(here) or os.path.realpath(os.path.dirname(interpreter)) + "/" == here + "bin/",
+            "here": interpreter.startswith(here)
+            or os.path.realpath(os.path.dirname(interpreter)) + "/" == here + "bin/",
             "scripts": names[:_SHOWN],
             "count": len(names),
         }
@@ -168,7 +183,7 @@ def finders(root: bytes, walked: Walked) -> Dict[str, str]:
 
 
 def top_levels(site: bytes, walked: Walked) -> Dict[str, str]:
-    """Return what ``site-packages`` itself offers for import: name → ``package``, ``module`` or ``folder``."""
+    """Return what ``site-packages`` itself offers: name → ``package``, ``module`` or ``folder``."""
     prefix = site + b"/"
     found: Dict[str, str] = {}
     for path in walked.files:
@@ -201,7 +216,9 @@ def shadows(walked: Walked) -> List[Dict[str, str]]:
             folder, _, name = path.rpartition(b"/")
             extensions[(folder + b"/" if folder else b"") + name.split(b".")[0]] = path
     found = []
-    for stem in sorted((packages & (sources.keys() | extensions.keys())) | (extensions.keys() & sources.keys())):
+    for stem in sorted(
+        (packages & (sources.keys() | extensions.keys())) | (extensions.keys() & sources.keys())
+    ):
         ranked = [stem + b"/__init__.py"] if stem in packages else []
         ranked += [table[stem] for table in (extensions, sources) if stem in table]
         found += [{"found": text(ranked[0]), "hidden": text(each)} for each in ranked[1:]]
@@ -209,7 +226,7 @@ def shadows(walked: Walked) -> List[Dict[str, str]]:
 
 
 def orphans(site: bytes, walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str, Any]]:
-    """Return folders of ``site-packages`` of which no distribution owns a file: import finds them as packages.
+    """Return folders of ``site-packages`` of which nobody owns a file: import finds them as packages.
 
     Folders that hold neither Python nor an object, and those that begin with a dot, are left out.
     """
@@ -225,7 +242,11 @@ def orphans(site: bytes, walked: Walked, owners: Mapping[bytes, List[str]]) -> L
         elif path.endswith((b".py", b".so", b".pyc")):
             held.setdefault(first, []).append(path)
     return [
-        {"folder": text(folder), "files": len(paths), "regular": prefix + folder + b"/__init__.py" in walked.files}
+        {
+            "folder": text(folder),
+            "files": len(paths),
+            "regular": prefix + folder + b"/__init__.py" in walked.files,
+        }
         for folder, paths in sorted(held.items())
         if folder not in owned and folder.decode("ascii", "replace").isidentifier()
     ]
@@ -269,7 +290,10 @@ def user_site(python: Optional[str]) -> Dict[str, Any]:
     except OSError:
         names = []
     found = (name[: -len(".dist-info")].partition("-") for name in names if name.endswith(".dist-info"))
-    return {"path": folder, "installed": {re.sub(r"[-_.]+", "-", name).lower(): version for name, _, version in found}}
+    return {
+        "path": folder,
+        "installed": {re.sub(r"[-_.]+", "-", name).lower(): version for name, _, version in found},
+    }
 
 
 def _is_stale(root: bytes, head: bytes, source: bytes) -> Optional[bool]:
@@ -284,7 +308,9 @@ def _is_stale(root: bytes, head: bytes, source: bytes) -> Optional[bool]:
 
 def _repeats(root: bytes, path: bytes, source: bytes) -> bool:
     try:
-        return bytecode.repeats(os.fsdecode(os.path.join(root, path)), os.fsdecode(os.path.join(root, source)))
+        return bytecode.repeats(
+            os.fsdecode(os.path.join(root, path)), os.fsdecode(os.path.join(root, source))
+        )
     except OSError:
         return False
 
@@ -299,7 +325,9 @@ def _is_tool(path: bytes) -> bool:
 
 def _head(root: bytes, path: bytes, size: int) -> bytes:
     try:
-        descriptor = os.open(os.path.join(root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(
+            os.path.join(root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )
     except OSError:
         return b""
     try:

@@ -54,7 +54,9 @@ def _owners(facts: Facts) -> Iterator[Finding]:
 def _required(installed: Installed, wanted: Wanted) -> Mapping[NormalizedName, str]:
     """Return the names that somebody requires, each with who does."""
     markers = installed.tree.interpreter.markers() or {}
-    return {demand.name: demand.line for demand in demands(installed, wanted, markers).held} if markers else {}
+    return (
+        {demand.name: demand.line for demand in demands(installed, wanted, markers).held} if markers else {}
+    )
 
 
 def _name(owner: str) -> NormalizedName:
@@ -75,12 +77,16 @@ def _wrong(
     rule = LIBRARY_OWNER if _NVIDIA.fullmatch(path) else PACKAGE_OWNER
     yield rule.finding(
         object=path,
-        message=f"has the bytes of {_worded(holder)}, installed over those of {_worded(wanted[0])}, which is the "
+        message=f"has the bytes of {_worded(holder)}, installed over those of {_worded(wanted[0])}, "
+        "which is the "
         "one that is required: what was built for the required one fails when it loads or calls it",
         evidence=[
             required[_name(wanted[0])],
             f"nobody requires {_worded(holder)}",
-            *(f"{installed.within_site(item.path)}: has the bytes of {item.holders[0]}" for item in bad[:_SHOWN]),
+            *(
+                f"{installed.within_site(item.path)}: has the bytes of {item.holders[0]}"
+                for item in bad[:_SHOWN]
+            ),
             *([f"and {len(bad) - _SHOWN} more"] if len(bad) > _SHOWN else []),
         ],
         fix=_REBUILD.format(loser=_name(holder), winner=_pinned(wanted[0])),
@@ -138,7 +144,8 @@ def _damage(facts: Facts) -> Iterator[Finding]:
         yield POINTER.finding(
             object=site.within(path),
             message="is a pointer of Git LFS, not the file: whatever opens it fails",
-            fix="git lfs pull where it was copied from, then copy it again; or install its distribution again",
+            fix="git lfs pull where it was copied from, then copy it again; or install its distribution "
+            "again",
         )
     for path in site.lost_bits:
         is_script = path.startswith("bin/") and posixpath.basename(path) != "ninja"
@@ -161,7 +168,8 @@ def _noexec(facts: Facts) -> Iterator[Finding]:
     if live.noexec:
         yield NOEXEC.finding(
             object=live.venv,
-            message="lies on a filesystem that is mounted noexec: no object of it can be mapped, no program run",
+            message="lies on a filesystem that is mounted noexec: no object of it can be mapped, no "
+            "program run",
             evidence=("statvfs: ST_NOEXEC",),
             fix="put it on another filesystem, or remount without noexec",
         )
@@ -179,10 +187,13 @@ def _globs(facts: Facts) -> Iterator[Finding]:
                 folders[next(group for group in found.groups() if group)].append(path)
         for paths in folders.values():
             if len(paths) > 1 or not _VALID.search(paths[0]):
-                stray = next((path for path in paths if not _VALID.search(path) or not named[path].owners), paths[-1])
+                stray = next(
+                    (path for path in paths if not _VALID.search(path) or not named[path].owners), paths[-1]
+                )
                 yield GLOBBED.finding(
                     object=stray,
-                    message=f"{loader.package}'s loader takes whichever of {len(paths)} files its glob finds first, "
+                    message=f"{loader.package}'s loader takes whichever of {len(paths)} files its glob "
+                    "finds first, "
                     "and fails at import if it is this one",
                     evidence=(*(f"the glob takes {path}" for path in sorted(paths)), loader.source),
                     fix="move it out of the package's folder",
@@ -202,7 +213,8 @@ def _strays(facts: Facts) -> Iterator[Finding]:
     for each in strays:
         yield STRAY.finding(
             object=site.within(each.path),
-            message="is a copy of an object under another name, and nobody's: a loader that globs may take it",
+            message="is a copy of an object under another name, and nobody's: a loader that globs may "
+            "take it",
             fix="move it out of the environment",
         )
 
@@ -212,7 +224,8 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
     for each in live.processes:
         yield REPLACED.finding(
             object=f"process {each.pid}",
-            message=f"{each.name} (pid {each.pid}) runs {each.count} files that were replaced since: what it loads "
+            message=f"{each.name} (pid {each.pid}) runs {each.count} files that were replaced since: "
+            "what it loads "
             "later comes from the new ones",
             evidence=[f"{path} (deleted)" for path in each.paths],
             fix="restart it; never copy over a file in place, which would have ended it with SIGBUS",
@@ -221,7 +234,8 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
         yield REPLACED.finding(
             object="processes",
             severity=Severity.UNKNOWN,
-            message=f"{live.hidden} processes may not be looked into: whether they run replaced files is not known",
+            message=f"{live.hidden} processes may not be looked into: whether they run replaced files is "
+            "not known",
             fix="run as the service's user, or as root",
         )
 
@@ -281,7 +295,9 @@ GLOBBED = Rule(
     reference="sgl_kernel/load_utils.py",
     check=_globs,
 )
-STRAY = Rule(id="object-copy-stray", severity=Severity.WARNING, kind="K58", reference=_RECORDED, check=_strays)
+STRAY = Rule(
+    id="object-copy-stray", severity=Severity.WARNING, kind="K58", reference=_RECORDED, check=_strays
+)
 REPLACED = Rule(
     id="process-runs-replaced-files",
     severity=Severity.WARNING,

@@ -107,29 +107,47 @@ class _Judged:
 def _operators(facts: Facts) -> Iterator[Finding]:
     judged = _Judged(facts)
     for side in judged.sides():
-        for path, why in side.unread.items():
-            yield MISSING.finding(object=path, severity=Severity.UNKNOWN, message=f"its operators are not known: {why}")
+        for path, reason in side.unread.items():
+            yield MISSING.finding(
+                object=path, severity=Severity.UNKNOWN, message=f"its operators are not known: {reason}"
+            )
         if side.unread:
             continue
         defined = {name for source in judged.operators.sources.values() for name in source.defines}
-        known = {name.partition("::")[2] for name in defined if name.partition("::")[0] in {side.namespace.name, "*"}}
+        known = {
+            name.partition("::")[2]
+            for name in defined
+            if name.partition("::")[0] in {side.namespace.name, "*"}
+        }
         for path, source in judged.operators.sources.items():
-            calls = [call for call in source.calls if call.namespace == side.namespace.name and call.operator not in known]
+            calls = [
+                call
+                for call in source.calls
+                if call.namespace == side.namespace.name and call.operator not in known
+            ]
             why = judged.why_apart(path, source)
             yield from _missing(side, path, calls, why)
             yield from _refused(side, path, calls, why)
-    for path, why in judged.operators.unread.items():
-        yield MISSING.finding(object=path, severity=Severity.UNKNOWN, message=f"its calls are not known: {why}")
+    for path, reason in judged.operators.unread.items():
+        yield MISSING.finding(
+            object=path, severity=Severity.UNKNOWN, message=f"its calls are not known: {reason}"
+        )
 
 
 def _missing(side: Side, path: str, calls: list[Call], why: str | None) -> Iterator[Finding]:
     for call in calls:
         name = call.operator
-        if why is None or name in side.signatures or name in side.bare or side.namespace.is_elsewhere(name, path):
+        if (
+            why is None
+            or name in side.signatures
+            or name in side.bare
+            or side.namespace.is_elsewhere(name, path)
+        ):
             continue
         yield MISSING.finding(
             object=path,
-            message=f"calls operators of torch.ops.{side.namespace.name} that {side.makers} does not register: "
+            message=f"calls operators of torch.ops.{side.namespace.name} that {side.makers} does not "
+            "register: "
             "AttributeError at the first call",
             evidence=(f"{path}:{call.line} calls {name}", why),
             fix="install the kernel that these sources were written for",
@@ -147,7 +165,8 @@ def _refused(side: Side, path: str, calls: list[Call], why: str | None) -> Itera
             yield ARGUMENTS.finding(
                 object=path,
                 severity=None if why else Severity.WARNING,
-                message=f"calls {side.namespace.name}::{call.operator} with arguments that {side.makers} does not "
+                message=f"calls {side.namespace.name}::{call.operator} with arguments that {side.makers} "
+                "does not "
                 "take: RuntimeError at the first call",
                 evidence=(
                     f"{path}:{call.line}: {refusals[0]}",
@@ -171,9 +190,12 @@ def _minimums(facts: Facts) -> Iterator[Finding]:
             if each is not None and too_old:
                 yield MINIMUM.finding(
                     object=each.name,
-                    message=f"{each.name} {each.version} is older than {stated.value}, which the code demands when the "
+                    message=f"{each.name} {each.version} is older than {stated.value}, which the code "
+                    "demands when the "
                     "server starts",
-                    evidence=(f'{path}:{stated.line}: assert_pkg_version("{stated.subject}", "{stated.value}")',),
+                    evidence=(
+                        f'{path}:{stated.line}: assert_pkg_version("{stated.subject}", "{stated.value}")',
+                    ),
                     fix=f"install {each.name}>={stated.value}",
                 )
 
@@ -187,11 +209,17 @@ def _names(facts: Facts) -> Iterator[Finding]:
         for stated in source.names if why else ():
             package, _, rest = stated.subject.partition(".")
             exports = operators.exports.get(package)
-            if rest or exports is None or stated.value in exports or _is_module(operators, package, stated.value):
+            if (
+                rest
+                or exports is None
+                or stated.value in exports
+                or _is_module(operators, package, stated.value)
+            ):
                 continue
             yield NAMES.finding(
                 object=path,
-                message=f"imports names from {package} that the installed one has not: ImportError when it is imported",
+                message=f"imports names from {package} that the installed one has not: ImportError when "
+                "it is imported",
                 evidence=(f"{path}:{stated.line}: from {package} import {stated.value}", why or ""),
                 fix="install the kernel that these sources were written for",
                 cause=f"names missing in {package}",

@@ -1,7 +1,7 @@
 """PyTorch's operator schemas, as far as a call can be held against them.
 
-The grammar is that of ``torch/csrc/jit/frontend/function_schema_parser.cpp``: ``name.overload(Tensor x, int n=1,
-*, Tensor? out=None) -> Tensor``.
+The grammar is that of ``torch/csrc/jit/frontend/function_schema_parser.cpp``:
+``name.overload(Tensor x, int n=1, *, Tensor? out=None) -> Tensor``.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ def signature(text: str) -> Signature | None:
         found = _NAME.search(part)
         if found is None:
             return None
-        arguments.append(
-            Argument(name=found[1], has_default=found[2] is not None, only_by_name=by_name)
-        )
+        arguments.append(Argument(name=found[1], has_default=found[2] is not None, only_by_name=by_name))
     return Signature(space=head["space"], name=head["name"], arguments=tuple(arguments), text=text)
 
 

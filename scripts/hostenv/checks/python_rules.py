@@ -51,7 +51,8 @@ def _mislabelled(facts: Facts) -> Iterator[Finding]:
         if any("-abi3-" in tag for tag in stated):
             yield MISLABELLED.finding(
                 object=site.within(each.path),
-                message=f"is for another Python than {here[0]}.{here[1:]} although its wheel says abi3: importing it "
+                message=f"is for another Python than {here[0]}.{here[1:]} although its wheel says abi3: "
+                "importing it "
                 "fails, all else of the wheel works",
                 evidence=(f"{' and '.join(each.owners)}: {', '.join(stated)}",),
                 fix="nothing, unless its backend is used; then a wheel built for this Python",
@@ -71,7 +72,9 @@ def _shadows(facts: Facts) -> Iterator[Finding]:
                 severity=Severity.ERROR if patched else None,
                 message=f"is hidden by {found}, which import finds first"
                 + (": the patch of it has no effect" if patched else ""),
-                evidence=tuple(f"{path}: nobody's" for path in (shadow.found, shadow.hidden) if path in nobodys),
+                evidence=tuple(
+                    f"{path}: nobody's" for path in (shadow.found, shadow.hidden) if path in nobodys
+                ),
                 fix=f"remove {found}",
             )
 
@@ -89,7 +92,8 @@ def _copies(facts: Facts) -> Iterator[Finding]:
         if site.top_levels.get(name) in {"package", "module"}:
             yield COPIES.finding(
                 object=name,
-                message=f"lies in site-packages and in {place}: import finds the one in site-packages, an edit of "
+                message=f"lies in site-packages and in {place}: import finds the one in site-packages, "
+                "an edit of "
                 "the other has no effect",
                 evidence=(f"site-packages comes before {place} on sys.path",),
                 fix=f"uninstall {name} until it is gone, then install it one way",
@@ -99,7 +103,8 @@ def _copies(facts: Facts) -> Iterator[Finding]:
             if names is None:
                 yield COPIES.finding(
                     object=site.within(file.path),
-                    message=f"adds {folder} to sys.path, which is not there: what it offered cannot be imported",
+                    message=f"adds {folder} to sys.path, which is not there: what it offered cannot be "
+                    "imported",
                     fix="install its distribution again",
                 )
 
@@ -123,7 +128,8 @@ def _interpreter(facts: Facts) -> Iterator[Finding]:
     if item.program is None or not item.works:
         yield DEAD.finding(
             object="bin/python",
-            message=f"leads to {item.program or 'nothing'}, which is not there: nothing of the environment starts",
+            message=f"leads to {item.program or 'nothing'}, which is not there: nothing of the "
+            "environment starts",
             evidence=(f"pyvenv.cfg: home = {item.home}",),
             fix="install that Python on this host (uv python install), or build the environment here",
         )
@@ -138,7 +144,8 @@ def _interpreter(facts: Facts) -> Iterator[Finding]:
     if item.version and python and not f"{item.version}.".startswith(f"{python}."):
         yield DEAD.finding(
             object="pyvenv.cfg",
-            message=f"says Python {item.version}, and the packages lie in lib/python{python}: none can be imported",
+            message=f"says Python {item.version}, and the packages lie in lib/python{python}: none can "
+            "be imported",
             fix="build the environment anew; a venv cannot change its Python",
         )
 
@@ -153,7 +160,8 @@ def _scripts(facts: Facts) -> Iterator[Finding]:
             severity=Severity.WARNING if each.exists else None,
             message=f"{each.count} scripts start with {what}: the environment was moved or copied",
             evidence=(f"#!{each.interpreter}", *each.scripts[1:_SHOWN]),
-            fix="call bin/python -m … instead, or build the environment where it lies (uv venv --relocatable)",
+            fix="call bin/python -m … instead, or build the environment where it lies (uv venv "
+            "--relocatable)",
         )
     live = facts.get(LiveFacts)
     if live and live.interpreter.activate not in {None, live.venv}:
@@ -168,10 +176,15 @@ def _leaks(facts: Facts) -> Iterator[Finding]:
     live, installed = facts[LiveFacts], facts[Installed]
     if live.interpreter.system_site:
         own = {each.key: each.version for each in installed.distributions}
-        both = sorted(name for name, version in live.user_installed.items() if own.get(canonicalize_name(name)) not in {None, version})
+        both = sorted(
+            name
+            for name, version in live.user_installed.items()
+            if own.get(canonicalize_name(name)) not in {None, version}
+        )
         yield LEAK.finding(
             object="pyvenv.cfg",
-            message="include-system-site-packages is true: what is installed for the system or the user can be "
+            message="include-system-site-packages is true: what is installed for the system or the user "
+            "can be "
             "imported, and what is missing here is taken from there",
             evidence=[f"{live.user_site}: {name} {live.user_installed[name]}" for name in both[:_SHOWN]],
             fix="set it to false, or build the environment anew",
@@ -210,8 +223,11 @@ def _bytecode(facts: Facts) -> Iterator[Finding]:
             yield STALE.finding(
                 object=site.within(path),
                 severity=None if stale else Severity.UNKNOWN,
-                message="is bytecode that Python never compares with its source, and not of the source that lies "
-                "there: the old code runs" if stale else "is bytecode that is never compared with its source",
+                message="is bytecode that Python never compares with its source, and not of the source "
+                "that lies "
+                "there: the old code runs"
+                if stale
+                else "is bytecode that is never compared with its source",
                 evidence=("flags: hash-based, unchecked (PEP 552)",),
                 fix="remove it; compile with --invalidation-mode checked-hash",
             )
@@ -219,7 +235,8 @@ def _bytecode(facts: Facts) -> Iterator[Finding]:
     if fresh:
         yield UNCHECKED.finding(
             object=fresh[0],
-            message=f"{len(fresh)} bytecode files are never compared with their sources: a patch of one has no effect",
+            message=f"{len(fresh)} bytecode files are never compared with their sources: a patch of one "
+            "has no effect",
             evidence=fresh[:_SHOWN],
             fix="compile with --invalidation-mode checked-hash",
         )

@@ -1,4 +1,4 @@
-"""Rules on the stack's own versions: torch and its companions, one CUDA major, one flashinfer, one tvm-ffi."""
+"""Rules on the stack's own versions: torch and its companions, one CUDA, one flashinfer, one tvm-ffi."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def _other_major(owner: str, torch: str, by_major: Mapping[str, list[str]], load
     then = "and it does not load here" if fails else "two CUDA runtimes are in one process"
     return MAJOR.finding(
         object=owner.partition("==")[0],
-        message=f"{owner.replace('==', ' ')} is built for CUDA {major}, torch {loads.installed.get('torch', '')} for "
+        message=f"{owner.replace('==', ' ')} is built for CUDA {major}, torch "
+        f"{loads.installed.get('torch', '')} for "
         f"CUDA {torch}: {then}",
         evidence=[f"{path} needs a library of CUDA {major}" for path in paths[:_SHOWN]],
         fix=f"install its build for CUDA {torch}, or torch for CUDA {major}",
@@ -113,10 +114,16 @@ def _trio(facts: Facts) -> Iterator[Finding]:
         wanted = _wanted_torch(name, each.version)
         if wanted is None or wanted == _minor(torch.version):
             continue
-        failing = [item for item in loads.objects if item.path.startswith(f"{name}/") and item.verdict.loads is False]
+        failing = [
+            item for item in loads.objects if item.path.startswith(f"{name}/") and item.verdict.loads is False
+        ]
         yield TRIO.finding(
             object=name,
-            severity=Severity.ERROR if failing else Severity.WARNING if name == "torchvision" else Severity.NOTE,
+            severity=Severity.ERROR
+            if failing
+            else Severity.WARNING
+            if name == "torchvision"
+            else Severity.NOTE,
             message=f"{name} {each.version} is made for torch {wanted}, installed is torch {torch.version}"
             + (": its operators do not exist" if failing else "; its objects load"),
             evidence=[f"{item.path}: {item.verdict.text}" for item in failing[:_SHOWN]],
@@ -152,10 +159,12 @@ def _cpu_only(facts: Facts) -> Iterator[Finding]:
     if users or gpus:
         yield CPU_ONLY.finding(
             object="torch",
-            message=f"torch {torch} is built without CUDA: torch.cuda.is_available() is False, and kernels for a GPU "
+            message=f"torch {torch} is built without CUDA: torch.cuda.is_available() is False, and "
+            "kernels for a GPU "
             "do not load",
             evidence=[*(f"GPU: {name}" for name in gpus), *(f"{path} needs CUDA" for path in users[:_SHOWN])],
-            fix="install torch from an index that serves it with CUDA, and keep its local version in the lock",
+            fix="install torch from an index that serves it with CUDA, and keep its local version in the "
+            "lock",
         )
 
 
@@ -168,18 +177,23 @@ def _companions(facts: Facts) -> Iterator[Finding]:
             found = companion.library.fullmatch(path)
             if not found or path.endswith(".alt.so"):
                 continue
-            beside = [each.removeprefix(found["folder"]) for each in paths if each.startswith(found["folder"])]
+            beside = [
+                each.removeprefix(found["folder"]) for each in paths if each.startswith(found["folder"])
+            ]
             for template in companion.opens:
                 pattern = template.format(major=found["major"])
                 if any(re.fullmatch(pattern, each) for each in beside):
                     continue
                 yield COMPANION.finding(
                     object=path,
-                    message=f"opens {_plain(pattern)} by name when it is first used, and there is none beside it",
+                    message=f"opens {_plain(pattern)} by name when it is first used, and there is none "
+                    "beside it",
                     evidence=(companion.source,),
                     fix=f"install {companion.distribution} again, whole",
                 )
-            yield from _builtins(path, beside, [versions[owner] for owner in file.owners if owner in versions])
+            yield from _builtins(
+                path, beside, [versions[owner] for owner in file.owners if owner in versions]
+            )
 
 
 def _builtins(path: str, beside: Iterable[str], versions: Iterable[str]) -> Iterator[Finding]:
@@ -190,7 +204,8 @@ def _builtins(path: str, beside: Iterable[str], versions: Iterable[str]) -> Iter
         if found and "libnvrtc.so" in path and minor not in {match[1] for match in found}:
             yield COMPANION.finding(
                 object=path,
-                message=f"is NVRTC {version} and opens libnvrtc-builtins.so.{minor}, beside it lies {found[0][0]}",
+                message=f"is NVRTC {version} and opens libnvrtc-builtins.so.{minor}, beside it lies "
+                f"{found[0][0]}",
                 fix="install NVIDIA's NVRTC wheel again, and no other that brings the same folder",
             )
 
@@ -201,7 +216,9 @@ def _plain(pattern: str) -> str:
 
 def _flashinfer(facts: Facts) -> Iterator[Finding]:
     installed = facts[Installed].by_name()
-    found = {name: installed[key].version for name in _FLASHINFER if (key := canonicalize_name(name)) in installed}
+    found = {
+        name: installed[key].version for name in _FLASHINFER if (key := canonicalize_name(name)) in installed
+    }
     try:
         publics = {name: Version(version).public for name, version in found.items()}
     except InvalidVersion:
@@ -213,7 +230,11 @@ def _flashinfer(facts: Facts) -> Iterator[Finding]:
         yield FLASHINFER.finding(
             object="flashinfer-python",
             message="flashinfer's parts have different versions: "
-            + ("its own check is off, and kernels of another version run" if bypassed else "importing it fails"),
+            + (
+                "its own check is off, and kernels of another version run"
+                if bypassed
+                else "importing it fails"
+            ),
             evidence=[f"{name} {version}" for name, version in found.items()],
             fix=f"uv pip install {pinned}",
         )
@@ -221,7 +242,8 @@ def _flashinfer(facts: Facts) -> Iterator[Finding]:
         yield FLASHINFER.finding(
             object=f"service.env.{_BYPASS}",
             severity=Severity.WARNING,
-            message="flashinfer's versions agree, and the check that would tell when they no longer do is off",
+            message="flashinfer's versions agree, and the check that would tell when they no longer do "
+            "is off",
             fix=f"remove {_BYPASS} from the service's environment",
         )
     loads = facts.get(LoadFacts)
@@ -230,7 +252,8 @@ def _flashinfer(facts: Facts) -> Iterator[Finding]:
     if label and loads and loads.cuda and label[1] != loads.cuda.partition(".")[0]:
         yield FLASHINFER.finding(
             object="flashinfer-jit-cache",
-            message=f"flashinfer-jit-cache {cache} holds kernels for {label[0]}, torch is for CUDA {loads.cuda}",
+            message=f"flashinfer-jit-cache {cache} holds kernels for {label[0]}, torch is for CUDA "
+            f"{loads.cuda}",
             fix=f"install the flashinfer-jit-cache for CUDA {loads.cuda}",
         )
 
@@ -250,7 +273,8 @@ def _tvm_ffi(facts: Facts) -> Iterator[Finding]:
     if demands and not _can_meet(demands.values()):
         yield TVM_RANGE.finding(
             object=_TVM_FFI,
-            message="no version of apache-tvm-ffi is what all that share it require: one of them fails, or crashes",
+            message="no version of apache-tvm-ffi is what all that share it require: one of them fails, "
+            "or crashes",
             evidence=tuple(demands),
             fix="move the one that stands alone to a release that takes the others' tvm-ffi",
         )
@@ -259,7 +283,9 @@ def _tvm_ffi(facts: Facts) -> Iterator[Finding]:
         yield TVM_COPY.finding(
             object=site.within(copies[-1].path),
             message="is a second libtvm_ffi.so: which of them a process has depends on what it imports first",
-            evidence=[f"{site.within(each.path)}: {' and '.join(each.owners) or 'nobody'}" for each in copies],
+            evidence=[
+                f"{site.within(each.path)}: {' and '.join(each.owners) or 'nobody'}" for each in copies
+            ],
             fix="remove the distribution that brings its own, or update it",
         )
 
@@ -271,7 +297,9 @@ def _can_meet(requirements: Iterable[Requirement]) -> bool:
     for each in (specifier for requirement in wanted for specifier in requirement.specifier):
         version = each.version.removesuffix(".*")
         candidates |= {version, f"{version}.post1", f"{version}.1", f"{version}a0"}
-    return any(all(each.specifier.contains(version, prereleases=True) for each in wanted) for version in candidates)
+    return any(
+        all(each.specifier.contains(version, prereleases=True) for each in wanted) for version in candidates
+    )
 
 
 MAJOR = Rule(

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 
 _MOST_BLAMED = 5
 _MOST_TOGETHER = 2
-_NVIDIA = re.compile(r"\A(?:lib)?(?:cuda|cudnn|cublas|cufft|cusparse|cusolver|curand|nccl|nvrtc|nvJitLink|nvshmem)")
+_NVIDIA = re.compile(
+    r"\A(?:lib)?(?:cuda|cudnn|cublas|cufft|cusparse|cusolver|curand|nccl|nvrtc|nvJitLink|nvshmem)"
+)
 _TORCH = re.compile(r"\Alib(?:torch|c10|shm)|_Z\w*?(?:3c10|2at|5torch|6caffe2)|\Aaoti_torch_")
+_RUNTIMES = ("cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
 _OWNER = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]*)-\d")
 
 
@@ -134,11 +137,14 @@ def neighbours(installed: Installed, names: Iterable[NormalizedName]) -> tuple[D
     return tuple(present[name] for name in sorted(near) if name in present)
 
 
-def changed_by_versions(facts: Facts, changes: Sequence[Change]) -> Facts:
+def changed_by_versions(
+    facts: Facts, changes: Sequence[Change], resolved: Mapping[NormalizedName, str]
+) -> Facts:
     """Return the facts after changes of which only the versions are known.
 
     Objects of a changed distribution are left out: they cannot be judged before they are there. So are
-    objects whose missing library or symbol a changed distribution may bring.
+    objects whose missing library or symbol a changed distribution may bring. ``resolved``: versions of all
+    that was resolved with them; they tell for which CUDA another torch is.
     """
     installed, site, loads = facts[Installed], facts[SiteFacts], facts[LoadFacts]
     gone = {each.name for each in changes}
@@ -172,11 +178,23 @@ def changed_by_versions(facts: Facts, changes: Sequence[Change]) -> Facts:
             loads,
             preload=None if "torch" in gone or _may_help(gone, loads.preload) else loads.preload,
             objects=tuple(
-                each for each in loads.objects if each.path not in theirs and not _may_help(gone, each.verdict)
+                each
+                for each in loads.objects
+                if each.path not in theirs and not _may_help(gone, each.verdict)
             ),
-            installed={name: version for name, version in loads.installed.items() if name not in gone} | versions,
+            installed={name: version for name, version in loads.installed.items() if name not in gone}
+            | versions,
+            cuda=_cuda(resolved) or loads.cuda if "torch" in gone else loads.cuda,
         ),
     )
+
+
+def _cuda(resolved: Mapping[NormalizedName, str]) -> str | None:
+    """Return the CUDA that a resolved torch brings (``13.0``)."""
+    for name in _RUNTIMES:
+        if (version := resolved.get(canonicalize_name(name))) is not None:
+            return ".".join(version.split(".")[:2])
+    return None
 
 
 def _may_help(names: set[NormalizedName], load: Load | None) -> bool:
@@ -209,7 +227,9 @@ def laid_over(facts: Facts, reference: Facts, names: Iterable[NormalizedName], l
     installed, theirs = facts[Installed], reference[Installed]
     site, other = facts[SiteFacts], reference[SiteFacts]
     new = [each for each in theirs.distributions if each.key in wanted]
-    taken_over = wanted & {canonicalize_name(name) for name in (*site.operators.makers, *other.operators.makers)}
+    taken_over = wanted & {
+        canonicalize_name(name) for name in (*site.operators.makers, *other.operators.makers)
+    }
     operators = replace(
         other.operators if taken_over else site.operators,
         sources={
@@ -235,7 +255,9 @@ def laid_over(facts: Facts, reference: Facts, names: Iterable[NormalizedName], l
     )
 
 
-def laid_objects(facts: Facts, reference: Facts, venv: str, names: Iterable[NormalizedName]) -> dict[str, str | None]:
+def laid_objects(
+    facts: Facts, reference: Facts, venv: str, names: Iterable[NormalizedName]
+) -> dict[str, str | None]:
     """Return what ``abi.objects`` is to see: path below site-packages → the reference's file, or nothing."""
     wanted = set(names)
     site, other = facts[SiteFacts], reference[SiteFacts]
@@ -243,7 +265,9 @@ def laid_objects(facts: Facts, reference: Facts, venv: str, names: Iterable[Norm
         site.within(each.path): None for each in site.objects if _owned(each.owners, wanted)
     }
     return gone | {
-        other.within(each.path): f"{venv}/{each.path}" for each in other.objects if _owned(each.owners, wanted)
+        other.within(each.path): f"{venv}/{each.path}"
+        for each in other.objects
+        if _owned(each.owners, wanted)
     }
 
 

@@ -28,7 +28,7 @@ _CALL, _STATED = 5, 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A call of ``torch.ops.NAMESPACE.OPERATOR``; ``positional`` is ``None`` where the arguments are not known."""
+    """A call of ``torch.ops.NAMESPACE.OPERATOR``; ``positional`` is ``None`` where not known."""
 
     namespace: str
     operator: str
@@ -93,7 +93,8 @@ class Registered:
 class Operators:
     """Both sides. ``registered``: namespace → object → what it registers; ``unread``: source → why.
 
-    ``makers``: normalised names of the distributions that bring the objects; ``exports``: package → names that it binds, ``None`` where that cannot be told; ``modules``: its sources.
+    ``makers``: normalised names of the distributions that bring the objects; ``exports``: package → names 
+    it binds, ``None`` where that cannot be told; ``modules``: its sources.
     """
 
     makers: tuple[str, ...]

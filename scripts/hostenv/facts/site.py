@@ -40,7 +40,7 @@ class ObjectFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HardLinks:
-    """Files that share their inode with another name: how many, ``of`` how many, and which changed ones do."""
+    """Files that share their inode with another name: how many ``of`` all, and which changed ones."""
 
     shared: int
     of: int
@@ -207,7 +207,7 @@ class SiteFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteInterpreter:
-    """What leads to the interpreter. ``program`` is where ``bin/python`` leads (``None``: it is not there)."""
+    """What leads to the interpreter. ``program`` is where ``bin/python`` leads (``None``: not there)."""
 
     program: str | None
     works: bool

@@ -11,7 +11,7 @@ import pathlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hostenv.agent import opschemas, pysource, siteparts, sitelook
+from hostenv.agent import opschemas, pysource, sitelook, siteparts
 from hostenv.checks.metadata import Wanted
 from hostenv.checks.record import Applied
 from hostenv.checks.stack_tables import stack_tables
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 _READERS = (sitelook, siteparts, pysource, opschemas)
 
 
-def look_at_site(
-    reach: Reach, spec: Spec, venv: str, listener: Listener, *, full: bool
-) -> Mapping[str, Any]:
+def look_at_site(reach: Reach, spec: Spec, venv: str, listener: Listener, *, full: bool) -> Mapping[str, Any]:
     """Return the answer of ``site.look``, its ``facts`` from memory where nothing has changed.
 
     ``full``: every byte is held against RECORD; else contested and wrongly sized files.

@@ -79,14 +79,18 @@ def _left_out(failing: Failing) -> Iterator[Proposal]:
     present = failing.facts[Installed].by_name()
     changes = tuple(Change(name=name, before=present[name].version, after=None) for name in names)
     if changes:
-        yield from _proposed(failing, changes, "none: the other owner's files are laid again")
+        yield from _proposed(failing, changes, "none: the other owner's files are laid again", {})
 
 
 def _from_index(failing: Failing, names: Sequence[NormalizedName]) -> Iterator[Proposal]:
     installed = failing.facts[Installed]
     platform = _platform(installed)
     present = installed.by_name()
+    tried: set[tuple[Change, ...]] = set()
+    enough = len(names)
     for free in suggest.together(names) if platform else ():
+        if len(free) > enough:
+            return
         beside = suggest.neighbours(installed, free)
         versions = alternatives(free, beside, present, failing.spec.env, platform) if platform else None
         changes = tuple(
@@ -94,12 +98,18 @@ def _from_index(failing: Failing, names: Sequence[NormalizedName]) -> Iterator[P
             for name, version in sorted((versions or {}).items())
             if (name in free or name in present) and (name not in present or present[name].version != version)
         )
-        if changes:
-            yield from _proposed(failing, changes, "the index")
+        if not changes or not versions or changes in tried:
+            continue
+        tried.add(changes)
+        for proposal in _proposed(failing, changes, "the index", versions):
+            enough = len(free)
+            yield proposal
 
 
-def _proposed(failing: Failing, changes: tuple[Change, ...], source: str) -> Iterator[Proposal]:
-    after = suggest.changed_by_versions(failing.facts, changes)
+def _proposed(
+    failing: Failing, changes: tuple[Change, ...], source: str, resolved: Mapping[NormalizedName, str]
+) -> Iterator[Proposal]:
+    after = suggest.changed_by_versions(failing.facts, changes, resolved)
     if suggest.accepted(failing.facts, failing.verdict, failing.judged(after)):
         yield Proposal(changes=changes, source=source, open=suggest.not_judged(failing.facts, after))
 
