@@ -357,3 +357,15 @@ def test_a_disk_that_fills_up_in_the_middle_leaves_the_old_environment(built: Re
 
     assert "No space left" in said
     assert said.endswith("exit 1\ngenerations/1\n1\n2\n4\n"), said
+
+
+def test_a_series_takes_away_no_file_of_another_distribution(repository: Repository) -> None:
+    """By rule the bytes at a contested path are those of the distribution that sorts last."""
+    repository.wheel("aaa", "1.0", {"aaa.py": "", "shared/x.py": "of aaa\n"})
+    repository.wheel("zzz", "1.0", {"shared/x.py": "of zzz\n"})
+    header = "Description: Take x away\nOrigin: this test\nForwarded: not-needed\n\n"
+    repository.series("aaa-1.0", f"{header}--- a/shared/x.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-of aaa\n")
+    repository.spec("aaa==1.0", "zzz==1.0", env='patches = ["aaa-1.0"]')
+    ran = repository.run("build_env")
+    assert "shared/x.py: the series expects" in ran.message
+    assert not (repository.root / "current").exists()

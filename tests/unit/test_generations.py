@@ -41,9 +41,10 @@ def root(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def activate(agent: Agent, root: pathlib.Path, build: str, **more: Any) -> dict[str, Any]:
-    answer: dict[str, Any] = agent.call(
-        "generation.activate", root=str(root), build=build, receipt={}, who=WHO, **more
-    )
+    state = agent.call("root.state", root=str(root))
+    seen = {"generation": state["generation"], "hold": (state["hold"] or {}).get("since")}
+    asked: dict[str, Any] = {"root": str(root), "build": build, "receipt": {}, "who": WHO, "seen": seen}
+    answer: dict[str, Any] = agent.call("generation.activate", **{**asked, **more})
     return answer
 
 
@@ -86,6 +87,50 @@ def test_a_directory_at_the_link_is_refused_then_adopted(agent: Agent, root: pat
     aside = activate(agent, root, OLD, link=str(link), adopt_link=True)["adopted"]
     assert (pathlib.Path(aside) / "by-hand").read_text() == "precious"
     assert (link / "which").read_text() == OLD
+
+
+@pytest.mark.parametrize(
+    "spelled", ["generations/1", "generations/1/", "./generations/1", "{root}/generations/1"]
+)
+def test_a_current_that_was_made_by_hand_loses_no_generation(
+    agent: Agent, root: pathlib.Path, spelled: str
+) -> None:
+    """README's way back at night, as a shell's completion may spell it."""
+    for build in (OLD, NEW, OLD):
+        activate(agent, root, build)
+    subprocess.run(["ln", "-sfn", spelled.format(root=root), ".next"], cwd=root, check=True)
+    subprocess.run(["mv", "-T", ".next", "current"], cwd=root, check=True)
+    assert current(root) == OLD
+    assert activate(agent, root, NEW)["generation"] == 4
+    state = agent.call("root.state", root=str(root))
+    assert (state["generations"], state["receipt"]["previous"]) == ([1, 2, 3, 4], 1)
+
+
+@pytest.mark.parametrize("target", ["builds/" + OLD, "generations/9", "..", "generations"])
+def test_a_current_that_leads_elsewhere_is_refused(agent: Agent, root: pathlib.Path, target: str) -> None:
+    activate(agent, root, OLD)
+    (root / "current").unlink()
+    (root / "current").symlink_to(target)
+    with pytest.raises(RefusedError, match="which is no generation"):
+        activate(agent, root, NEW)
+    assert [path.name for path in (root / "generations").iterdir()] == ["1"]
+
+
+def test_a_hold_or_switch_that_came_meanwhile_is_not_undone(agent: Agent, root: pathlib.Path) -> None:
+    activate(agent, root, OLD)
+    planned = {"generation": 1, "hold": None}
+    activate(agent, root, NEW)
+    activate(agent, root, OLD, hold={"by": "kim", "why": "NEW crashes"})
+    with pytest.raises(RefusedError, match="another session switched"):
+        activate(agent, root, NEW, seen=planned)
+    assert current(root) == OLD
+    assert agent.call("root.state", root=str(root))["hold"]["why"] == "NEW crashes"
+
+
+def test_a_receipt_says_who_made_the_build_and_who_activated_it(agent: Agent, root: pathlib.Path) -> None:
+    activate(agent, root, OLD, receipt={"by": "kim", "session": "build_env"})
+    receipt = agent.call("root.state", root=str(root))["receipt"]
+    assert (receipt["by"], receipt["activated"]) == ("kim", WHO)
 
 
 def test_a_build_that_is_not_finished_cannot_be_current(agent: Agent, root: pathlib.Path) -> None:

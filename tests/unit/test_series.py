@@ -65,14 +65,14 @@ def test_a_series_gives_the_changed_files_with_digests_and_modes(tmp_path: pathl
         ("demo/run.sh", 0o644, b"#!/bin/sh\n", sha256("#!/bin/sh\n")),
     ]
     assert [f.sha256 for f in result.files] == [hashlib.sha256(f.content).hexdigest() for f in result.files]
-    assert result.removed == ("demo/old.py",)
+    assert dict(result.removed) == {"demo/old.py": sha256("gone\n")}
 
 
 def test_what_a_later_patch_takes_back_is_no_result(tmp_path: pathlib.Path) -> None:
     back = EDIT.replace("-two", "-x").replace("+TWO", "+two").replace("-x", "-TWO")
     remove_new = "--- a/demo/new.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-new\n"
     result = result_of(tmp_path, {"1.patch": EDIT + ADD, "2.patch": back + remove_new})
-    assert (result.files, result.removed) == ((), ())
+    assert (result.files, dict(result.removed)) == ((), {})
 
 
 def test_every_change_that_does_not_apply_is_named_at_once(tmp_path: pathlib.Path) -> None:

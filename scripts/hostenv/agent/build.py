@@ -27,11 +27,13 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
 
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
     size, sha256 each), ``files`` (path below site-packages, mode, size, sha256, and the ``pristine``
-    sha256 or ``None``: their bytes follow the request in that order), ``removed``, ``link_mode``,
+    sha256 or ``None``: their bytes follow the request in that order), ``removed`` (path and pristine
+    sha256), ``link_mode``,
     ``bytecode``, ``min_free``, ``overlays`` (:mod:`hostenv.agent.overlaying`; their contents are in the
     store), and what is kept beside the build: ``inputs``, ``texts`` (path → text of series and overlays) and
-    ``applied`` (path → sha256). ``remake`` exchanges a build that is there for a new one, at one moment;
-    refused while processes use it, unless ``despite_running``. Killed at any moment, what is left bears no
+    ``applied`` (path → sha256). A build that is there and is to be made anew (``remake``, or its
+    interpreter is gone) is exchanged at one moment; refused while processes use it, unless
+    ``despite_running``. Killed at any moment, what is left bears no
     id, and the next build removes it.
     """
     layout = Layout(root)
@@ -41,12 +43,9 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
             os.makedirs(folder, exist_ok=True)
         _sweep(layout)
         finished = layout.build(build)
-        sound = build in layout.sound_builds()
-        if not sound or plan["remake"]:
-            if sound:
+        if build not in layout.sound_builds() or plan["remake"]:
+            if os.path.lexists(finished):
                 _check_unused(finished, plan)
-            else:
-                _discard(finished)
             _check_room(layout, plan)
             overlaying.check_paths(plan["overlays"], plan["wheels"])
             unfinished = os.path.join(layout.builds, f".tmp-{build}")
@@ -182,16 +181,16 @@ def _receive(wire: Wire, described: List[Dict[str, Any]]) -> List[Tuple[Dict[str
     return files
 
 
-def _place(site: str, files: List[Tuple[Dict[str, Any], bytes]], removed: Sequence[str]) -> None:
+def _place(site: str, files: List[Tuple[Dict[str, Any], bytes]], removed: Sequence[Dict[str, Any]]) -> None:
     """Lay a series' results over the installed files; RECORD stays as shipped.
 
     Where something else lies than the wheel's own file (another distribution owns the path, too), nothing
-    is placed at all.
+    is placed or removed at all.
     """
-    for each, _ in files:
+    for each in [*(described for described, _ in files), *removed]:
         _check_pristine(_inside(site, each["path"]), each)
-    for path in removed:
-        os.unlink(_inside(site, path))
+    for each in removed:
+        os.unlink(_inside(site, each["path"]))
     for each, content in files:
         target = _inside(site, each["path"])
         os.makedirs(os.path.dirname(target), exist_ok=True)

@@ -9,8 +9,8 @@ import time
 from typing import Any, Dict, List, Optional
 
 from hostenv.agent import running
-from hostenv.agent.files import replace_link, sync_folder, write_json
-from hostenv.agent.layout import Layout
+from hostenv.agent.files import put_in_place, replace_link, sync_folder, write_json
+from hostenv.agent.layout import Layout, read_json
 from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
 
@@ -29,8 +29,12 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
     adopt_link: bool = False,
     despite_running: bool = False,
     hold: Optional[Dict[str, Any]] = None,
+    seen: Dict[str, Any],
 ) -> Dict[str, Any]:
     """Point ``current`` at a new generation of ``build``: the moment that changes the environment.
+
+    ``seen`` is what the session planned from, ``generation`` and ``hold`` (its ``since``): refused where
+    another session moved one of them since, so that nobody's rollback is undone by a build that began before.
 
     The generation, with its receipt inside, is complete and durable before the pointer moves; a build that
     is current already gets no other one. ``hold`` becomes the host's hold, before the pointer moves, so that
@@ -43,7 +47,8 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
         if build not in layout.sound_builds():
             raise AgentError(f"there is no finished build {build} under {layout.builds}", outcome="refused")
         before = layout.current_number()
-        _drop_unfinished(layout, before)
+        _check_seen(layout, before, seen)
+        _sweep(layout)
         moves = before is None or (layout.receipt(before) or {}).get("build") != build
         through = _running_through(layout, link) if before is not None and moves else []
         if through and not despite_running:
@@ -52,7 +57,7 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
             _check_link(layout, link)
         if hold:
             write_json(layout.hold, {**hold, "since": time.time()})
-        number = _move(layout, before, build, receipt) if moves else before
+        number = _move(layout, before, build, {**receipt, "activated": who}) if moves else before
         _forget(layout.staged)
         if not hold:
             _forget(layout.hold)
@@ -90,7 +95,7 @@ def history(wire: Wire, *, root: str) -> List[Dict[str, Any]]:
 
 def _move(layout: Layout, before: Optional[int], build: str, receipt: Dict[str, Any]) -> int:
     """Write the next generation and point ``current`` at it."""
-    number = (before or 0) + 1
+    number = max(layout.generation_numbers(), default=0) + 1
     _write_generation(layout, number, build, {**receipt, "previous": before, "made": time.time()})
     replace_link(layout.current, os.path.join("generations", str(number)))
     return number
@@ -128,34 +133,16 @@ def _make_link(layout: Layout, link: Optional[str]) -> Optional[str]:
     """Create ``link`` where it is missing; what stands there is moved aside, and its new path returned."""
     if not link or _is_ours(layout, link):
         return None
-    aside = None
     os.makedirs(os.path.dirname(link), exist_ok=True)
-    if os.path.lexists(link):
-        aside = f"{link}.before-hostenv-{time.strftime('%Y%m%dT%H%M%S')}"
-        _exchange(os.path.join(layout.current, "env"), link, aside)
-    else:
+    if not os.path.lexists(link):
         replace_link(link, os.path.join(layout.current, "env"))
+        return None
+    aside = f"{link}.before-hostenv-{time.strftime('%Y%m%dT%H%M%S')}"
+    beside = f"{aside}.link"
+    os.symlink(os.path.join(layout.current, "env"), beside)
+    put_in_place(beside, link)
+    os.rename(beside, aside)
     return aside
-
-
-def _exchange(target: str, link: str, aside: str) -> None:
-    """Put a link to ``target`` at ``link`` and what stood there at ``aside``, without a moment of neither.
-
-    renameat2(2) with RENAME_EXCHANGE; where libc or the filesystem lacks it, two renames.
-    """
-    import ctypes  # noqa: PLC0415  once in a host's life
-
-    os.symlink(target, aside)
-    exchange = 2
-    here = -100
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.renameat2(here, os.fsencode(aside), here, os.fsencode(link), exchange) == 0:
-            return
-    beside = aside + ".link"
-    os.rename(aside, beside)
-    os.rename(link, aside)
-    os.rename(beside, link)
 
 
 def _write_generation(layout: Layout, number: int, build: str, receipt: Dict[str, Any]) -> None:
@@ -168,15 +155,20 @@ def _write_generation(layout: Layout, number: int, build: str, receipt: Dict[str
     sync_folder(layout.generations)
 
 
-def _drop_unfinished(layout: Layout, current: Optional[int]) -> None:
-    """Remove what a killed activation left: a generation above the current one never was current."""
-    for number in layout.generation_numbers():
-        if number > (current or 0):
-            shutil.rmtree(layout.generation(number))
+def _sweep(layout: Layout) -> None:
+    """Remove what a killed activation left unfinished. What bears a number is whole, and stays."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(layout.generations):
             if name.startswith(".tmp-"):
                 shutil.rmtree(os.path.join(layout.generations, name))
+
+
+def _check_seen(layout: Layout, before: Optional[int], seen: Dict[str, Any]) -> None:
+    held = (read_json(layout.hold) or {}).get("since")
+    if (before, held) != (seen["generation"], seen["hold"]):
+        message = "another session switched this host, or set or lifted its hold, since this one looked"
+        hint = "run the session again: it plans from what is there now"
+        raise AgentError(message, hint=hint, outcome="refused")
 
 
 def _forget(path: str) -> None:

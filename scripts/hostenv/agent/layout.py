@@ -64,15 +64,24 @@ class Layout:
         return sorted(int(name) for name in _names(self.generations) if name.isdigit())
 
     def current_number(self) -> Optional[int]:
-        """Return the current generation's number, or ``None`` where nothing was ever made current."""
+        """Return the current generation's number, or ``None`` where nothing was ever made current.
+
+        A link that somebody made by hand counts where it leads to a generation, however it is spelled. What
+        leads elsewhere is refused: going on from there would not know what is current.
+        """
         try:
-            name = os.path.basename(os.readlink(self.current))
+            target = os.readlink(self.current)
         except FileNotFoundError:
             return None
         except OSError as error:
             message = f"{self.current} is not the link that hostenv makes: {error.strerror}"
             raise AgentError(message, hint="move it away and run again", outcome="refused") from error
-        return int(name) if name.isdigit() else None
+        folder, name = os.path.split(os.path.normpath(os.path.join(self.root, target)))
+        if folder == self.generations and name.isdigit() and os.path.isdir(self.generation(int(name))):
+            return int(name)
+        message = f"{self.current} leads to {target}, which is no generation"
+        hint = f"cd {self.root} && ln -s generations/N .next && mv -T .next current, N of one that works"
+        raise AgentError(message, hint=hint, outcome="refused")
 
     def receipt(self, number: int) -> Optional[Dict[str, Any]]:
         """Return what was written when a generation was made."""

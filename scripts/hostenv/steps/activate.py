@@ -73,6 +73,7 @@ class Activate:
             adopt_link=self.adopt_link,
             despite_running=self.despite_running,
             hold=dict(self.hold) if self.hold else None,
+            seen={"generation": state.generation, "hold": state.hold.since if state.hold else None},
         )
         return Activated(
             generation=answer["generation"],

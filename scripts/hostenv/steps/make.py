@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hostenv.errors import HostError, RefusedError
+from hostenv.errors import HostError, PatchError, RefusedError
 from hostenv.spec.series import SERIES
 
 if TYPE_CHECKING:
@@ -97,10 +98,12 @@ class Make:
                 for kind in ("toml", "files")
             ),
         ]
-        return {
-            kept: (repository / path).read_text(encoding="utf-8", errors="surrogateescape")
-            for kept, path in names
-        }
+        texts = {kept: (repository / path).read_bytes() for kept, path in names}
+        for each in self.inputs.series:
+            for patch in each.patches:
+                if hashlib.sha256(texts[f"series/{each.name}/{patch.name}"]).hexdigest() != patch.sha256:
+                    raise PatchError(f"patches/{each.name}/{patch.name} changed while it was read")
+        return {kept: content.decode("utf-8", "surrogateescape") for kept, content in texts.items()}
 
     def apply(  # noqa: PLR0913  a build needs all of them
         self,
@@ -145,7 +148,11 @@ class Make:
                 }
                 for file in files
             ],
-            "removed": [path for result in results for path in result.removed],
+            "removed": [
+                {"path": path, "pristine": sha256}
+                for result in results
+                for path, sha256 in result.removed.items()
+            ],
             "link_mode": str(self.settings.link_mode),
             "bytecode": str(self.settings.bytecode),
             "min_free": self.settings.min_free,

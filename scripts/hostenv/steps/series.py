@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hostenv.errors import PatchError
 from hostenv.spec.patchapply import apply_patch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from hostenv.spec.patchapply import FileState, Misfit
@@ -34,12 +36,12 @@ class ResultFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeriesResult:
-    """All that differs from the wheel: files to put in place (by path) and paths to remove."""
+    """All that differs from the wheel: files to put in place, and those to remove: path → shipped sha256."""
 
     series: str
     digest: str
     files: tuple[ResultFile, ...]
-    removed: tuple[str, ...]
+    removed: Mapping[str, str]
 
 
 class _Files:
@@ -115,15 +117,15 @@ def _line(series: Series, patch: Patch, misfit: Misfit) -> str:
 
 def _result(series: Series, files: _Files) -> SeriesResult:
     results: list[ResultFile] = []
-    removed: list[str] = []
+    removed: dict[str, str] = {}
     for path, state in sorted(files.changed.items()):
         pristine = files.pristine.read(path)
         if state is None and pristine is not None:
-            removed.append(path)
+            removed[path] = hashlib.sha256(pristine.content).hexdigest()
         elif state is not None and state != pristine:
             results.append(_result_file(path, state, pristine))
     return SeriesResult(
-        series=series.name, digest=series.digest, files=tuple(results), removed=tuple(removed)
+        series=series.name, digest=series.digest, files=tuple(results), removed=MappingProxyType(removed)
     )
 
 
