@@ -136,3 +136,98 @@ def test_a_second_capture_says_the_same(trio: Trio) -> None:
     before = digests(trio.repository.path / "patches") | digests(trio.repository.path / "overlays")
     trio.done("capture", "ref")
     assert digests(trio.repository.path / "patches") | digests(trio.repository.path / "overlays") == before
+
+
+def git(folder: pathlib.Path, *words: str) -> None:
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder.parent),
+        **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in WHO.items()},
+    }
+    subprocess.run(["git", *words], cwd=folder, check=True, env=environment, capture_output=True)
+
+
+WHO = {"NAME": "Ops", "EMAIL": "ops@example.invalid", "DATE": "2026-12-01T00:00:00Z"}
+
+
+def checkout(trio: Trio) -> pathlib.Path:
+    """Make a checkout whose ``python/`` is demo 1.0 at ``v1.0``, with two commits on a branch."""
+    folder = trio.repository.folder / "checkout"
+    (folder / "python/demo").mkdir(parents=True)
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "python/demo/__init__.py").write_text(DEMO)
+    (folder / "python/demo/words.txt").write_text("a b c\n")
+    (folder / "README").write_text("x\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "Release 1.0")
+    git(folder, "tag", "v1.0")
+    git(folder, "checkout", "-q", "-b", "ours")
+    (folder / "python/demo/__init__.py").write_text(DEMO.replace('"1.0"', '"1.0, from git"'))
+    git(folder, "commit", "-q", "-a", "-m", "Say where it comes from\n\nIn two paragraphs.\n\nOf text.")
+    (folder / "README").write_text("not installed\n")
+    git(folder, "commit", "-q", "-a", "-m", "Only the README")
+    (folder / "python/demo/added.py").write_text("ADDED = 1\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "Add a module")
+    return folder
+
+
+def test_commits_of_a_checkout_become_a_series_of_an_editable_installation(trio: Trio) -> None:
+    folder = checkout(trio)
+    (site,) = (trio.repository.folder / "hand-made").glob("lib/python3*/site-packages")
+    origin = {"url": f"file://{folder}/python", "dir_info": {"editable": True}}
+    (site / "demo-1.0.dist-info/direct_url.json").write_text(json.dumps(origin))
+    (site / "demo-1.0.dist-info/RECORD").write_text(
+        "__editable__.demo.pth,,\ndemo-1.0.dist-info/METADATA,,\n"
+    )
+    (site / "__editable__.demo.pth").write_text(f"{folder}/python\n")
+    subprocess.run(["rm", "-r", site / "demo"], check=True)
+    before = listing(folder)
+
+    words = ("--from-git", str(folder), "v1.0..ours", "--strip", "python/")
+    trio.done("capture", "ref", *words)
+
+    assert listing(folder) == before
+    patches = trio.repository.path / "patches/demo-1.0"
+    names = (patches / "series").read_text().splitlines()
+    assert names == ["0001-Say-where-it-comes-from.patch", "0002-Add-a-module.patch"]
+    first = (patches / names[0]).read_text()
+    assert "Author: Ops <ops@example.invalid>" in first
+    assert "In two paragraphs." in first
+    trio.spec("one", more="")
+    (trio.repository.path / "envspecs/one.toml").write_text(
+        'extends = "classes/ref-captured"\n[host]\ntransport = "local"\n'
+        f'root = {json.dumps(str(trio.root("one")))}\n[build]\nmin-free = "1MiB"\n'
+    )
+    trio.done("build_env", "one")
+    installed, checked_out = trio.site("one") / "demo", folder / "python/demo"
+    assert {name: each for name, each in digests(installed).items() if "__pycache__" not in name} == digests(
+        checked_out
+    )
+
+
+def test_a_checkout_with_changes_that_nobody_committed_is_refused(trio: Trio) -> None:
+    folder = checkout(trio)
+    (folder / "python/demo/words.txt").write_text("edited\n")
+    ran = trio.run("capture", "ref", "--from-git", str(folder), "v1.0..ours", "--strip", "python/")
+    assert "not committed" in ran.message
+    assert "words.txt" in ran.message
+
+
+def test_a_reference_that_drifted_is_captured_first_where_that_is_asked_for(trio: Trio) -> None:
+    trio.done("capture", "ref")
+    venv = trio.repository.folder / "hand-made"
+    write_spec(trio, venv, 'extends = "classes/ref-captured"')
+    (trio.repository.path / "envspecs/one.toml").write_text(
+        'extends = "classes/ref-captured"\n[host]\ntransport = "local"\n'
+        f'root = {json.dumps(str(trio.root("one")))}\n[build]\nmin-free = "1MiB"\n'
+    )
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (site / "kernel/ops.so").write_bytes(b"\x7fELF\0newer" * 100)
+    ran = trio.run("sync_patches", "ref", "one")
+    assert "kernel/ops.so" in ran.message
+    ran = trio.run("sync_patches", "ref", "one", "--from-drift")
+    assert "captured: all of" in ran.message
+    assert not trio.root("one").exists()
+    trio.done("sync_patches", "ref", "one")
+    assert (trio.site("one") / "kernel/ops.so").read_bytes() == (site / "kernel/ops.so").read_bytes()

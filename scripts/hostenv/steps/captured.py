@@ -50,6 +50,7 @@ class ExpectedFile:
     mode: int
     target: str | None = None
     script: bool = False
+    owner: str | None = None
 
     def explains(self, path: str, entry: Entry) -> bool:
         """Tell whether what lies there is this."""
@@ -93,15 +94,17 @@ def _change(path: str, entry: Entry, *, shipped: bool) -> Change:
     )
 
 
-def expected_of(pristine: Mapping[str, WheelFile], series: SeriesResult | None) -> dict[str, ExpectedFile]:
+def expected_of(
+    pristine: Mapping[str, WheelFile], series: SeriesResult | None, owner: str
+) -> dict[str, ExpectedFile]:
     """Return what a wheel and its series make."""
     expected = {
-        path: ExpectedFile(file.sha256, _mode(file), None, file.script)
+        path: ExpectedFile(file.sha256, _mode(file), None, file.script, owner)
         for path, file in pristine.items()
         if not _is_note(path)
     }
     if series:
-        expected |= {file.path: ExpectedFile(file.sha256, file.mode) for file in series.files}
+        expected |= {file.path: ExpectedFile(file.sha256, file.mode, owner=owner) for file in series.files}
         for path in series.removed:
             expected.pop(path, None)
     return expected

@@ -1,4 +1,4 @@
-"""A series made of what differs on a host: one patch a folder of the distribution, with its header."""
+"""A series made of what differs on a host, one patch a folder, or of the commits of a checkout there."""
 
 from __future__ import annotations
 
@@ -20,6 +20,39 @@ if TYPE_CHECKING:
     from hostenv.steps.pristine import PristineWheel
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Commit:
+    """A commit of a checkout; ``diff`` is git's, its paths relative to what is installed."""
+
+    commit: str
+    author: str
+    subject: str
+    body: str
+    diff: bytes
+
+    @classmethod
+    def from_answer(cls, answer: Mapping[str, str]) -> Commit:
+        """Read one entry of the operation ``checkout.commits``."""
+        return cls(
+            commit=answer["commit"],
+            author=answer["author"],
+            subject=answer["subject"],
+            body=answer["body"],
+            diff=answer["diff"].encode("latin-1"),
+        )
+
+    def patch(self, host: str) -> bytes:
+        """Return it as a patch of a series."""
+        body = "\n".join(line for line in self.body.splitlines() if line.strip())
+        told = {
+            "Description": f"{self.subject}\n{body}".strip() or self.commit,
+            "Origin": f"commit {self.commit}, in a checkout on {host}",
+            "Author": self.author,
+            "Forwarded": "no",
+        }
+        return header(told) + self.diff
+
+
 @dataclass(kw_only=True, slots=True)
 class SeriesText:
     """The patches of one distribution, gathered."""
@@ -28,6 +61,7 @@ class SeriesText:
     version: str
     host: str
     groups: dict[str, list[bytes]] = field(default_factory=dict)
+    commits: tuple[Commit, ...] = ()
     files: int = 0
 
     @property
@@ -38,7 +72,23 @@ class SeriesText:
     @property
     def told(self) -> str:
         """Say how much it is."""
+        if self.commits:
+            return f"{len(self.commits)} commit(s)"
         return f"{self.files} file(s) in {len(self.groups)} patch(es)"
+
+    def patches(self) -> dict[str, bytes]:
+        """Return the patches, name → content, in their order."""
+        made: dict[str, bytes] = {}
+        for number, commit in enumerate(self.commits, 1):
+            made[f"{number:04}-{_slug(commit.subject)}.patch"] = commit.patch(self.host)
+        for number, (group, parts) in enumerate(sorted(self.groups.items()), len(made) + 1):
+            told = {
+                "Description": f"Changes below {group}, as they work on {self.host}",
+                "Origin": f"captured from {self.host}, {dt.datetime.now(dt.UTC).date()}",
+                "Forwarded": "no",
+            }
+            made[f"{number:02}-{_slug(group)}.patch"] = header(told) + b"".join(parts)
+        return made
 
     def take(
         self,
@@ -75,24 +125,18 @@ def _hindrance(change: Change, before: FileState | None, after: FileState | None
     return None
 
 
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:60] or "change"
+
+
 def write_series(patches: pathlib.Path, text: SeriesText) -> None:
     """Write a series' folder. One that is there must say the same.
 
     Raises :class:`RefusedError` where it does not: somebody wrote that one.
     """
     folder = patches / text.name
-    names = []
-    contents = {}
-    for number, (group, parts) in enumerate(sorted(text.groups.items()), 1):
-        name = f"{number:02}-{re.sub(r'[^A-Za-z0-9]+', '-', group).strip('-')}.patch"
-        names.append(name)
-        told = {
-            "Description": f"Changes below {group}, as they work on {text.host}",
-            "Origin": f"captured from {text.host}, {dt.datetime.now(dt.UTC).date()}",
-            "Forwarded": "no",
-        }
-        contents[name] = header(told) + b"".join(parts)
-    contents[SERIES] = "".join(f"{name}\n" for name in names).encode()
+    contents = text.patches()
+    contents[SERIES] = "".join(f"{name}\n" for name in contents).encode()
     if folder.exists():
         _require_same(folder, contents)
         return

@@ -30,6 +30,7 @@ from hostenv.steps.pristine import PristineWheel
 from hostenv.steps.series import compute
 from hostenv.steps.serieswrite import SeriesText, write_series
 from hostenv.steps.wheelfiles import wheel_files
+from hostenv.workflows.checkouts import read_checkouts
 from hostenv.workflows.environment import Environment, Place
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.taking import keep_overlay, open_for_reading, read_overlay, told
@@ -89,6 +90,7 @@ class _Capture:
         answer = reading.agent.call("record.survey", root=reading.venv)
         self._installed = Installed.from_answer(answer, self._name)
         self._site = self._installed.site or ""
+        self._checkouts = read_checkouts(session, reading, self._installed)
 
     @property
     def _overlay_name(self) -> str:
@@ -115,12 +117,16 @@ class _Capture:
         self._session.listener.phase(self._name, name, total)
 
     def _refuse_editable(self) -> None:
-        editable = [each for each in self._installed.distributions if each.editable]
+        editable = [
+            each
+            for each in self._installed.distributions
+            if each.editable and each.key not in self._checkouts
+        ]
         if editable:
             lines = [f"{each.name} {each.version}: {(each.direct_url or {}).get('url')}" for each in editable]
             raise RefusedError(
                 f"{self._name}: editable installations; their code lies elsewhere:\n" + "\n".join(lines),
-                hint="install them there as wheels (`uv pip install --no-deps DIR`), then capture again",
+                hint="--from-git DIR BASE..BRANCH [--strip FOLDER/] makes a series of a checkout's commits",
             )
 
     def _pin(self) -> Pinned:
@@ -132,10 +138,11 @@ class _Capture:
         )
         for each in self._installed.distributions:
             url = str((each.direct_url or {}).get("url", ""))
-            if url:
+            if url and each.key not in self._checkouts:
                 self._found.overlaid.add(each.key)
                 self._found.why[each.key] = f"was installed from {url.partition(':')[0]}:…"
         pins = {each.key: each.version for each in self._installed.distributions}
+        pins |= {name: checkout.version for name, checkout in self._checkouts.items()}
         pinned = lock_pins(
             self._overlay_name, pins, platform, left_out=self._found.overlaid, like=self._reading.spec.env
         )
@@ -170,6 +177,14 @@ class _Capture:
             )["beside"].items()
         }
         for entry in pinned.lock.entries:
+            if entry.name in self._checkouts:
+                self._found.series[entry.name] = SeriesText(
+                    dist=entry.name,
+                    version=entry.version,
+                    host=self._name,
+                    commits=self._checkouts[canonicalize_name(entry.name)].commits,
+                )
+                continue
             pristine = wheel_files(self._wheel(pinned, entry.name))
             added = [path for path, owner in beside.items() if owner == entry.name]
             changes = changes_of(pristine, there, added)
@@ -263,7 +278,9 @@ class _Capture:
                 if locked.name in self._found.series:
                     folder = self._repository / "patches" / self._found.series[locked.name].name
                     result = compute(load_series(folder), wheel)
-                expected |= expected_of(wheel_files(wheel), result)
+                expected |= expected_of(wheel_files(wheel), result, locked.name)
+        editable = {each.key for each in self._installed.distributions if each.editable}
+        expected = {path: each for path, each in expected.items() if each.owner not in editable}
         if overlay:
             kept = load_overlay(path_of(self._repository / "overlays", overlay.name).parent, overlay.name)
             expected |= {file.path: ExpectedFile(file.sha256, file.mode, file.target) for file in kept.files}
@@ -277,11 +294,22 @@ class _Capture:
         for path, entry in self._there().items():
             if path in made_anew or path == "{prefix}/pyvenv.cfg" or path.endswith(".dist-info/RECORD"):
                 continue
+            if any(path.startswith(own) for own in self._editable_files(editable)):
+                continue
             if path not in expected:
                 left.append(f"nobody's {path}")
             elif not expected[path].explains(path, entry):
                 left.append(f"differs  {path}")
         return left + [f"missing  {path}" for path in sorted(expected.keys() - self._there().keys())]
+
+    def _editable_files(self, editable: set[NormalizedName]) -> tuple[str, ...]:
+        """Return how the paths begin that an editable installation leaves in site-packages."""
+        infos = [
+            expected_path(each.info, self._site)
+            for each in self._installed.distributions
+            if each.key in editable
+        ]
+        return (*(f"{info}/" for info in infos), "__editable__", "_editable_impl") if infos else ()
 
     def _result(self, made: CapturedClass, left: list[str]) -> HostResult:
         files = len(self._manifest.entries)

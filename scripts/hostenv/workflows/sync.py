@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hostenv.errors import InputError, RefusedError
 from hostenv.machine.fleet import Turn
 from hostenv.workflows.build_env import More, run_on
+from hostenv.workflows.capture import capture
 from hostenv.workflows.edits import find_edits, save_edits
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.reference import Reference
@@ -32,7 +33,7 @@ def sync_patches(session: Session) -> tuple[HostResult, ...]:
         session.listener.phase(spec.name, "look")
         reference = Reference(session, reading)
         session.listener.finished(spec.name)
-        _require_no_drift(reference)
+        _require_no_drift(session, reference)
 
         def on_target(session: Session, spec: Spec, turn: Turn) -> HostResult:
             return _on_target(session, spec, turn, reference)
@@ -51,8 +52,18 @@ def _chosen(session: Session) -> tuple[Spec, tuple[Spec, ...]]:
     return chosen[0], targets
 
 
-def _require_no_drift(reference: Reference) -> None:
+def _require_no_drift(session: Session, reference: Reference) -> None:
     drift = reference.drift()
+    if drift and session.request.from_drift:
+        request = replace(session.request, hosts=(reference.name,))
+        (result,) = capture(replace(session, request=request))
+        if result.error:
+            raise result.error
+        raise RefusedError(
+            f"{reference.name}: {result.headline}",
+            hint=f"read what was written, let {reference.name} and its targets extend it, and run again: "
+            + "; ".join(result.notes),
+        )
     if drift:
         more = [f"and {len(drift) - _SHOWN} more"] if len(drift) > _SHOWN else []
         raise RefusedError(
