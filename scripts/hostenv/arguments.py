@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
@@ -126,7 +127,13 @@ def _from_git(parser: argparse.ArgumentParser) -> None:
 
 def _rolling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--serial", type=_positive, metavar="N", help="this many hosts at a time")
-    parser.add_argument("--max-fail", type=int, default=0, metavar="N", help="go on after N failed hosts (0)")
+    parser.add_argument(
+        "--max-fail",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="start no further host once more than N have failed (0)",
+    )
 
 
 def _building(parser: argparse.ArgumentParser) -> None:
@@ -157,8 +164,10 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "status": ("One line a host: build, processes, hold, GPUs, disk; nothing is changed.", ()),
     "oracle": ("Hold the simulated loader against the real one; HOST is the path of a venv here.", ()),
     "match": (
-        "Compare each TARGET with the first; a place is HOST, its current build, or HOST:PATH, any virtual "
-        "environment. One place alone is compared with what was built there.",
+        (
+            "Compare each TARGET with the first; a place is HOST, its current build, or HOST:PATH, any "
+            "virtual environment. One place alone is compared with what was built there."
+        ),
         (_matching,),
     ),
     "overlay": (
@@ -207,15 +216,44 @@ def parse(session: str, words: Sequence[str]) -> Request:
     parser.add_argument("--jobs", type=_positive, default=8, metavar="N", help="hosts side by side (8)")
     for add in adders:
         add(parser)
-    given = vars(parser.parse_args(list(words)))
+    given = vars(_parsed(parser, words))
     for name in ("hosts", "upgrade", "from_git"):
         if given.get(name) is not None:
             given[name] = tuple(given[name])
     return Request(session=session, **given)
 
 
+def _parsed(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Parse; where nothing but the order is wrong, since ``--upgrade`` took the HOST for a NAME, say that."""
+    try:
+        return parser.parse_args(list(words))
+    except InputError:
+        for at, (option, taken) in enumerate(itertools.pairwise(words)):
+            if option == "--upgrade" and _parses(parser, [taken, *words[: at + 1], *words[at + 2 :]]):
+                raise InputError(
+                    f'{parser.prog}: --upgrade took "{taken}" for a distribution, and no HOST is left',
+                    hint=f"put HOST first: {parser.prog} {taken} --upgrade",
+                ) from None
+        raise
+
+
+def _parses(parser: argparse.ArgumentParser, words: Sequence[str]) -> bool:
+    try:
+        parser.parse_args(list(words))
+    except InputError:
+        return False
+    return True
+
+
 def _positive(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{word} is less than 1")
-    return number
+    return _whole(word, 1)
+
+
+def _count(word: str) -> int:
+    return _whole(word, 0)
+
+
+def _whole(word: str, least: int) -> int:
+    if not (word.isascii() and word.isdigit() and int(word) >= least):
+        raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, not {word!r}")
+    return int(word)

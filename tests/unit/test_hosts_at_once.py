@@ -107,3 +107,36 @@ def test_an_end_that_is_named_late_is_called_at_once() -> None:
 
 def test_no_hosts_are_no_results() -> None:
     assert run_on_hosts({}, lambda host, turn: (host, turn), jobs=4) == {}
+
+
+def test_once_it_is_enough_no_further_host_is_started() -> None:
+    worked: list[str] = []
+
+    def work(host: str, turn: Turn) -> str:
+        del turn
+        worked.append(host)
+        return host
+
+    results = run_on_hosts(
+        {name: name for name in "abcd"}, work, jobs=1, enough=lambda result: result.value == "b"
+    )
+    assert list(results) == worked == ["a", "b"]
+
+
+def test_after_an_interrupt_the_work_has_a_moment_to_leave_things_in_order() -> None:
+    ended = threading.Event()
+
+    def work(host: str, turn: Turn) -> None:
+        if host == "interrupts":
+            raise HostError("first")
+        turn.given_up.wait(30)
+        time.sleep(0.1)
+        ended.set()
+
+    def interrupt(result: Result[None]) -> None:
+        raise KeyboardInterrupt(result.name)
+
+    hosts = {name: name for name in ("waits", "interrupts")}
+    with pytest.raises(KeyboardInterrupt):
+        run_on_hosts(hosts, work, jobs=2, on_result=interrupt)
+    assert ended.is_set()

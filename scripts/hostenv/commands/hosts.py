@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from hostenv import report_hosts
 from hostenv.errors import HostenvError
 from hostenv.live import Live
 from hostenv.spec.fleet import load_fleet
-from hostenv.workflows.build_env import build_env
-from hostenv.workflows.builds import prune
-from hostenv.workflows.fetch import fetch
-from hostenv.workflows.lock import lock
 from hostenv.workflows.locking import Locker
-from hostenv.workflows.session import Session
-from hostenv.workflows.switch import rollback, switch
+from hostenv.workflows.session import Session, raise_bug
 
 if TYPE_CHECKING:
     import pathlib
@@ -27,14 +23,15 @@ if TYPE_CHECKING:
     from hostenv.workflows.events import HostResult
     from hostenv.workflows.request import Request
 
-_WORK: Mapping[str, Callable[[Session, Spec, Turn], HostResult]] = {
-    "build_env": build_env,
-    "lock": lock,
-    "fetch": fetch,
-    "switch": switch,
-    "rollback": rollback,
-    "prune": prune,
+_WORK: Mapping[str, str] = {
+    "build_env": "build_env",
+    "lock": "lock",
+    "fetch": "fetch",
+    "switch": "switch",
+    "rollback": "switch",
+    "prune": "builds",
 }
+"""Session → the module of workflows that has a function of its name, imported when it is asked for."""
 
 
 def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
@@ -48,6 +45,7 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     report_hosts.print_results(results, out)
     if request.json:
         report_hosts.write_results(results, request.session, request.json)
+    raise_bug(results)
     return report_hosts.failure_line(results)
 
 
@@ -56,4 +54,6 @@ def _carry_out(request: Request, repository: pathlib.Path) -> tuple[HostResult, 
     with Live() as listener:
         locker = Locker(fleet, upgrade=request.upgrade, relock=request.relock)
         session = Session(fleet=fleet, request=request, locker=locker, listener=listener)
-        return session.run(_WORK[request.session])
+        workflow = importlib.import_module(f"hostenv.workflows.{_WORK[request.session]}")
+        work: Callable[[Session, Spec, Turn], HostResult] = getattr(workflow, request.session)
+        return session.run(work)

@@ -10,7 +10,7 @@ from hostenv.errors import HostenvError
 from hostenv.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.locking import Locker
-from hostenv.workflows.session import Session
+from hostenv.workflows.session import Session, raise_bug
 
 if TYPE_CHECKING:
     import pathlib
@@ -39,6 +39,7 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     report_hosts.print_results(results, out)
     if request.json:
         report_hosts.write_results(results, request.session, request.json)
+    raise_bug(results)
     return report_hosts.failure_line(results)
 
 

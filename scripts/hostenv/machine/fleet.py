@@ -20,6 +20,9 @@ T = TypeVar("T")
 _STACK = 1 << 20
 """Bytes of a worker's stack; the system's 8 MiB are for recursion that nothing here does."""
 
+_GRACE = 1.0
+"""Seconds that the work of hosts has for its ends after an interrupt."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result(Generic[T]):
@@ -63,32 +66,36 @@ class Turn:
             threading.Thread(target=end, name=f"give up {self.name}", daemon=True).start()
 
 
-def run_on_hosts(
+def run_on_hosts(  # noqa: PLR0913  three bounds and who hears of it, all by keyword
     hosts: Mapping[str, H],
     work: Callable[[H, Turn], T],
     *,
     jobs: int,
     timeout: float | None = None,
     on_result: Callable[[Result[T]], None] | None = None,
+    enough: Callable[[Result[T]], bool] | None = None,
 ) -> dict[str, Result[T]]:
     """Run ``work`` for every host, at most ``jobs`` side by side; return the results by name, in order.
 
     No host's failure or bug ends another's work. A host whose work takes longer than ``timeout`` seconds is
     given up: its turn's ends are called, its result is an :class:`UnreachableError`, the next one starts.
-    ``on_result`` is called in this thread as each host ends. An interrupt gives up every host and is raised.
+    ``on_result`` is called in this thread as each host ends. Once ``enough`` has said of one that it is, no
+    further host is started: those have no result. An interrupt gives up every host and is raised, a moment
+    later where the work takes that long to leave everything in order.
     """
     crew = _Crew(hosts, work, timeout)
     results: dict[str, Result[T]] = {}
     try:
-        while len(results) < len(hosts):
-            crew.start(jobs)
+        while crew.start(jobs):
             for result in crew.wait():
                 results[result.name] = result
                 if on_result:
                     on_result(result)
+                if enough and enough(result):
+                    crew.start_no_more()
     finally:
         crew.give_up_all()
-    return {name: results[name] for name in hosts}
+    return {name: results[name] for name in hosts if name in results}
 
 
 def raise_bugs(results: Mapping[str, Result[T]]) -> None:
@@ -107,17 +114,25 @@ class _Crew(Generic[H, T]):
         self._work = work
         self._timeout = timeout
         self._running: dict[str, tuple[Turn, float]] = {}
+        self._workers: dict[str, threading.Thread] = {}
         self._ended: queue.SimpleQueue[Result[T]] = queue.SimpleQueue()
 
-    def start(self, jobs: int) -> None:
-        """Start waiting hosts until ``jobs`` run."""
+    def start(self, jobs: int) -> bool:
+        """Start waiting hosts until ``jobs`` run; return whether any does."""
         while self._waiting and len(self._running) < max(1, jobs):
             name, host = self._waiting.popleft()
             turn = Turn(name)
             self._running[name] = (turn, time.monotonic())
             before = threading.stack_size(_STACK)
-            threading.Thread(target=self._carry_out, args=(turn, host), name=name, daemon=True).start()
+            worker = threading.Thread(target=self._carry_out, args=(turn, host), name=name, daemon=True)
+            worker.start()
+            self._workers[name] = worker
             threading.stack_size(before)
+        return bool(self._running)
+
+    def start_no_more(self) -> None:
+        """Forget the hosts that wait."""
+        self._waiting.clear()
 
     def wait(self) -> list[Result[T]]:
         """Return the results that come next: one host has ended, or some have run out of time."""
@@ -131,9 +146,12 @@ class _Crew(Generic[H, T]):
         return [result]
 
     def give_up_all(self) -> None:
-        """End the work of every host that still runs."""
+        """End the work of every host that still runs; its threads get a moment to put things in order."""
         for turn, _ in self._running.values():
             turn.give_up()
+        until = time.monotonic() + _GRACE
+        for name in self._running:
+            self._workers[name].join(max(0.0, until - time.monotonic()))
 
     def _carry_out(self, turn: Turn, host: H) -> None:
         begun = time.monotonic()

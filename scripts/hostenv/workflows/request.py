@@ -50,4 +50,6 @@ class Request:
     build: str | None = None
     why: str | None = None
     serial: int | None = None
-    max_fail: int = 0
+    """This many hosts at a time, instead of ``jobs``."""
+    max_fail: int | None = None
+    """Start no further host once more than these have failed; ``None``: all are worked on."""

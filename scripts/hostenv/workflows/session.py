@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hostenv.errors import HostenvError
-from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.errors import HostenvError, RefusedError
+from hostenv.machine.fleet import run_on_hosts
 from hostenv.steps.depot import Depot
 from hostenv.steps.payload import Payload
 from hostenv.workflows.events import HostResult
@@ -14,7 +14,7 @@ from hostenv.workflows.events import HostResult
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from hostenv.machine.fleet import Turn
+    from hostenv.machine.fleet import Result, Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.spec import Spec
     from hostenv.workflows.events import Listener
@@ -42,7 +42,9 @@ class Session:
     ) -> tuple[HostResult, ...]:
         """Run ``work`` on every host that the request names, or is chosen, side by side; a result a host.
 
-        One host's failure does not stop another. A bug is raised, once every host has ended.
+        One host's failure does not stop another, except where the request bounds the failures
+        (``--max-fail``): the hosts that were not started by then are refused. A bug is its host's result,
+        too, so that nobody else's is lost: :func:`raise_bug`.
         """
         if chosen is None:
             chosen = self.fleet.select(self.request.hosts)
@@ -54,15 +56,52 @@ class Session:
             finally:
                 self.listener.finished(spec.name)
 
-        results = run_on_hosts(specs, on_one, jobs=self.request.jobs)
-        raise_bugs(results)
-        return tuple(
-            replace(result.value or _failed(name, result.error), seconds=result.seconds)
-            for name, result in results.items()
+        failures = _Failures(self.request.max_fail)
+        jobs = self.request.serial or self.request.jobs
+        results = run_on_hosts(specs, on_one, jobs=jobs, enough=failures.too_many)
+        return tuple(_of(results[name]) if name in results else failures.refused(name) for name in specs)
+
+
+class _Failures:
+    """Counts the hosts that failed, up to what the operator accepts; ``None``: any number."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._failed: list[str] = []
+
+    def too_many(self, result: Result[HostResult]) -> bool:
+        """Take one host's result; tell whether no further host may be started."""
+        if result.value is None or not result.value.ok:
+            self._failed.append(result.name)
+        return self._most is not None and len(self._failed) > self._most
+
+    def refused(self, name: str) -> HostResult:
+        """Return the result of a host that was not started."""
+        failed = ", ".join(self._failed)
+        count = f"{len(self._failed)} host{'s' * (len(self._failed) != 1)}"
+        error = RefusedError(
+            f"{name}: not started: {count} failed before ({failed})",
+            hint="mend them and run again, or let more fail with --max-fail N",
         )
+        return HostResult(host=name, headline=error.outcome.value, error=error)
 
 
-def _failed(name: str, error: BaseException | None) -> HostResult:
+def raise_bug(results: Iterable[HostResult]) -> None:
+    """Raise the first bug among results that have been shown; nothing without one."""
+    for result in results:
+        if result.bug:
+            raise result.bug
+
+
+def _of(result: Result[HostResult]) -> HostResult:
+    if result.value:
+        return replace(result.value, seconds=result.seconds)
+    error, bug = result.error, None
     if not isinstance(error, HostenvError):
-        raise TypeError(f"{name}: neither a result nor an error") from error
-    return HostResult(host=name, headline=error.outcome.value, error=error)
+        bug = error or TypeError(f"{result.name}: neither a result nor an error")
+        bug.add_note(f"while working on {result.name}")
+        told = f"{type(bug).__name__}: {bug}".rstrip(": ")
+        error = HostenvError(f"{result.name}: hostenv has a bug: {told}", hint="its traceback comes last")
+    return HostResult(
+        host=result.name, headline=error.outcome.value, error=error, bug=bug, seconds=result.seconds
+    )
