@@ -130,6 +130,26 @@ def test_a_waived_finding_passes_and_stands_in_the_receipt(built: Repository) ->
     assert receipt["waived"] == [{"rule": "record-integrity", "object": "demo", "until": "2099-12-31"}]
 
 
+def test_a_waiver_that_runs_out_is_an_error_though_nothing_else_changed(built: Repository) -> None:
+    built.wheel("demo", "3.0", {"demo.py": "X = 1\n"}, record={"demo.py": "sha256=" + "A" * 43})
+    waiver = (
+        '[checks]\nallow = [{{ rule = "record-integrity", object = "demo", reason = "known", until = {} }}]'
+    )
+    built.spec("demo==3.0", more=waiver.format("2099-12-31"))
+    built.build()
+    assert built.build().host["headline"] == "nothing to do"
+    built.spec("demo==3.0", more=waiver.format("2020-01-01"))
+    ran = built.run("build_env")
+    assert (ran.document["outcome"], ran.host["checks"]["passed"]) == ("checks", False)
+
+
+def test_a_wheel_that_cannot_be_verified_is_not_activated(built: Repository) -> None:
+    built.wheel("demo", "3.0", {"demo.py": "X = 1\n"}, record={"demo.py": "sha512=" + "A" * 86})
+    built.spec("demo==3.0")
+    assert built.run("build_env").document["outcome"] == "checks"
+    stays(built)
+
+
 def test_an_unmet_dependency_is_not_activated(built: Repository) -> None:
     locked(built)
     (lock,) = (built.path / "envspecs/locks").iterdir()

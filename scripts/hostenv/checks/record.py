@@ -162,6 +162,7 @@ def _problems(facts: Facts) -> Iterator[Finding]:
         if each.editable:
             yield UNVERIFIED.finding(
                 object=each.name,
+                severity=Severity.WARNING,
                 message=f"{each.name} {each.version} is editable: its code lies elsewhere, unverified",
                 evidence=(f"direct_url: {(each.direct_url or {}).get('url', 'unknown')}",),
                 fix="install it as a wheel, or make it a series",
@@ -212,6 +213,12 @@ CHANCE = Rule(
     reference="https://github.com/astral-sh/uv/issues/15238",
     check=_by_chance,
 )
-UNVERIFIED = Rule(id="record-unverified", severity=Severity.UNKNOWN, reference=_REFERENCE, check=_problems)
+UNVERIFIED = Rule(
+    id="record-unverified",
+    severity=Severity.UNKNOWN,
+    reference=_REFERENCE,
+    check=_problems,
+    unknown_gates=True,
+)
 
 RULES = (INTEGRITY, SERIES, UNOWNED, BYTECODE, CONFLICT, CHANCE, UNVERIFIED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,14 +11,11 @@ from hostenv.errors import CheckError
 from hostenv.spec.environment import Activate as ActivateMode
 from hostenv.steps.activate import Activate, Stage
 from hostenv.steps.make import Make
-from hostenv.steps.series import compute
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.inputs import inputs_of
-from hostenv.workflows.judging import judged
 from hostenv.workflows.locking import platform_of
-from hostenv.workflows.supply import Supply, supply_for
-from hostenv.workflows.switch import notes_of
+from hostenv.workflows.switched import notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.locking import Locked
     from hostenv.workflows.session import Session
+    from hostenv.workflows.supply import Supply
 
 
 def build_env(session: Session, spec: Spec, turn: Turn) -> HostResult:
@@ -90,6 +90,8 @@ class Run:
         supply = overlays = None
         if self._make.remake or self.id not in self._host.state.builds:
             wheels = replace(self._locked.lock, entries=self.inputs.wheels)
+            from hostenv.workflows.supply import supply_for  # noqa: PLC0415  a run with nothing to do stays quick
+
             supply = supply_for(self._session, self._host, wheels)
             overlays = self._overlays()
         last = self._finish({})
@@ -101,7 +103,7 @@ class Run:
             *(last.plan(self._host.state) if last else ()),
         )
         if not lines:
-            return self._result("nothing to do", notes=self._held())
+            return self._unchanged()
         self._session.listener.plan(self._spec.name, lines)
         if self._session.request.dry_run:
             return self._result("dry run: nothing was changed", notes=self._held())
@@ -109,6 +111,38 @@ class Run:
         if not supply:
             return self._finished(self._kept(), "checked and current")
         return self._finished(self._built(supply, overlays), "built, checked and current")
+
+    def _unchanged(self) -> HostResult:
+        """Say that nothing is to be done; a build that would not pass any more is judged first.
+
+        That is one whose waiver has run out since, or whose spec judges otherwise than its receipt says.
+        """
+        receipt = self._host.state.receipt
+        today = dt.datetime.now(dt.UTC).date().isoformat()
+        until = min((each["until"] for each in receipt.get("waived", ())), default=today)
+        if receipt.get("judged_by") == judged_by(self._spec) and today <= until:
+            return self._result("nothing to do", notes=self._held())
+        facts = self._kept()
+        verdict = self._judged(facts)
+        if verdict.passed:
+            return self._result("nothing to do", verdict=verdict, notes=self._held())
+        return self._failed(facts, verdict)
+
+    def _judged(self, facts: Mapping[str, Any]) -> Verdict:
+        from hostenv.workflows.judging import judged  # noqa: PLC0415  a run with nothing to do stays quick
+
+        return judged(self._spec, facts)
+
+    def _failed(self, facts: Mapping[str, Any], verdict: Verdict) -> HostResult:
+        error = CheckError(
+            f"{self._spec.name}: build {self.id} failed its checks; the environment is what it was",
+            hint=f"mend what was found, or waive it in the spec; the build stays at {self._path} to look at",
+        )
+        return self._result("checks failed", facts=facts, verdict=verdict, error=error)
+
+    @property
+    def _path(self) -> str:
+        return f"{self._host.state.root}/builds/{self.id}"
 
     def _overlays(self) -> BringOverlays | None:
         """Return what brings the overlays' contents; refused where they cannot work on this host."""
@@ -149,6 +183,8 @@ class Run:
         )
 
     def _series_results(self, supply: Supply) -> tuple[SeriesResult, ...]:
+        from hostenv.steps.series import compute  # noqa: PLC0415  a run with nothing to do stays quick
+
         entries = self._locked.lock.by_name
         return tuple(
             compute(each, supply.local_wheel(entries[each.dist])) for each in self._make.inputs.series
@@ -162,15 +198,10 @@ class Run:
 
     def _finished(self, facts: Mapping[str, Any], headline: str) -> HostResult:
         """Judge what was built, then stage it or switch to it."""
-        verdict = judged(self._spec, facts)
-        proven = self._more.prove(self.id) if self._more.prove and verdict.passed else ()
-        path = f"{self._host.state.root}/builds/{self.id}"
+        verdict = self._judged(facts)
         if not verdict.passed:
-            error = CheckError(
-                f"{self._spec.name}: build {self.id} failed its checks; the environment is what it was",
-                hint=f"the build stays at {path} to look at; remove it to have it made anew",
-            )
-            return self._result("checks failed", facts=facts, verdict=verdict, error=error)
+            return self._failed(facts, verdict)
+        proven = self._more.prove(self.id) if self._more.prove else ()
         step = self._finish(self._receipt(facts, verdict))
         if step is None:
             return self._result(headline, facts=facts, verdict=verdict, notes=(*proven, *self._held()))
@@ -184,7 +215,9 @@ class Run:
         return replace(
             self._result(headline, facts=facts, verdict=verdict, notes=notes),
             generation=done.generation,
-            next=(f"{path}/bin/python", f"nox -s rollback -- {self._spec.name}")[: 2 if done.previous else 1],
+            next=(f"{self._path}/bin/python", f"nox -s rollback -- {self._spec.name}")[
+                : 2 if done.previous else 1
+            ],
         )
 
     def _finish(self, receipt: Mapping[str, object]) -> Activate | Stage | None:
@@ -221,6 +254,7 @@ class Run:
             "interpreter": facts["tree"]["interpreter"],
             "lock": {"name": self._locked.path.name, "inputs": inputs.lock.inputs_digest},
             "inputs": inputs.describe(),
+            "judged_by": judged_by(self._spec),
             "findings": {finding.rule: finding.severity for finding in verdict.findings},
             "waived": [
                 {"rule": each.finding.rule, "object": each.finding.object, "until": str(each.until)}
@@ -246,7 +280,7 @@ class Run:
             headline=headline,
             changed=facts is not None,
             build=self.id,
-            path=f"{self._host.state.root}/builds/{self.id}",
+            path=self._path,
             generation=self._host.state.generation if current else None,
             fingerprint=told.get("fingerprint"),
             interpreter=interpreter.get("version"),
@@ -255,3 +289,10 @@ class Run:
             notes=(*self._supplied, *notes),
             next=next_,
         )
+
+
+def judged_by(spec: Spec) -> str:
+    """Return a digest of what a spec's checks go by beside the environment: kept in the receipt."""
+    env, checks = spec.env, spec.checks
+    said = (env.requires, env.overrides, env.excludes, checks.allow)
+    return hashlib.sha256(repr([[str(each) for each in part] for part in said]).encode()).hexdigest()[:16]

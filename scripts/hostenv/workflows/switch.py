@@ -8,6 +8,7 @@ from hostenv.errors import RefusedError
 from hostenv.steps.activate import Activate
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
+from hostenv.workflows.switched import notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,14 +80,6 @@ def _next(step: Activate, host: OpenHost) -> tuple[str, ...]:
         return (f"nox -s rollback -- {host.spec.name}",)
     left = host.state.current_build
     return (f"nox -s switch -- {host.spec.name} --build {left}",) if left else ()
-
-
-def notes_of(adopted: str | None, running: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
-    """Say what an operator must know after a switch."""
-    moved = (f"what stood at the link is now {adopted}",) if adopted else ()
-    return moved + tuple(
-        f"pid {each['pid']} {each['name']} still runs through the link: restart it" for each in running
-    )
 
 
 def _staged_receipt(host: OpenHost) -> Mapping[str, Any]:
