@@ -8,6 +8,9 @@ import re
 import struct
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
+UNKNOWN = "unknown"
+"""The version of an nvcc that is there and does not tell it: a script around another one."""
+
 _RELEASE = re.compile(rb"release \d+\.\d+, V(\d+\.\d+\.\d+)")
 _TARGET = re.compile(rb"sm_(\d{2,3}[af]?)\0")
 _CUDART = re.compile(r"#define\s+CUDART_VERSION\s+(\d+)")
@@ -60,7 +63,7 @@ def _toolkit(home: str, origin: str) -> Dict[str, Any]:
 
 
 def _nvcc(home: str) -> Optional[str]:
-    """Return nvcc's version: what ``version.json`` says of it, else what it would print."""
+    """Return nvcc's version: what ``version.json`` says, else what it would print; ``None``: no nvcc."""
     program = os.path.join(home, "bin", "nvcc")
     if not os.path.isfile(program):
         return None
@@ -68,7 +71,7 @@ def _nvcc(home: str) -> Optional[str]:
         with open(os.path.join(home, "version.json"), encoding="utf-8") as file:
             return str(json.load(file)["cuda_nvcc"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
-        return strings_of(program)[0]
+        return strings_of(program)[0] or UNKNOWN
 
 
 def assemblers(site: str, environment: Mapping[str, str]) -> List[Dict[str, Any]]:

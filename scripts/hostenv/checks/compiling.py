@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hostenv.checks.finding import Severity
@@ -37,7 +38,10 @@ def used_toolkit(facts: Facts) -> CompilerToolkit | None:
     """
     around = facts[Surroundings]
     if around.host is not None:
-        return next((each for each in around.toolkits if each.origin != "environment"), None)
+        found = next((each for each in around.toolkits if each.origin != "environment"), None)
+        if found is None or pair(found.nvcc) or not found.nvcc:
+            return found
+        return replace(found, nvcc=_asked_nvcc(facts[HostFacts], found.home) or found.nvcc)
     tools = facts[HostFacts].toolchain
     home = tools.cuda_home.or_else(None)
     if home is None or home.path is None or home.problem:
@@ -52,6 +56,11 @@ def _saved_nvcc(host: HostFacts, home: str) -> str | None:
     for toolkit in host.toolchain.toolkits.or_else(()):
         if home.rstrip("/") in (toolkit.home, *toolkit.also):
             return toolkit.nvcc.or_else(None)
+    return _asked_nvcc(host, home)
+
+
+def _asked_nvcc(host: HostFacts, home: str) -> str | None:
+    """Return what the nvcc on PATH answered, where it is that toolkit's."""
     tool = host.toolchain.commands.get("nvcc")
     found = tool.known_value if tool else None
     return found.version if found and found.path.startswith(home.rstrip("/") + "/") else None

@@ -61,7 +61,8 @@ class ServiceSettings:
 class CompilerToolkit:
     """A CUDA toolkit that compiles at run time.
 
-    ``origin``: ``environment`` (wheels), else the variable or rule that leads to it. ``headers`` is what
+    ``origin``: ``environment`` (wheels), else the variable or rule that leads to it. ``nvcc`` is its version,
+    ``unknown`` where it is there and does not tell. ``headers`` is what
     CUDART_VERSION says (``13.0``); ``newest_gcc`` the newest GCC that its headers let through; ``cccl``: the
     folder of the C++ core libraries is there. ``None``: the part is not there, or does not tell.
     """
