@@ -124,10 +124,10 @@ def superfluous(facts: Facts) -> tuple[NormalizedName, ...]:
 
 
 def neighbours(installed: Installed, names: Iterable[NormalizedName]) -> tuple[Distribution, ...]:
-    """Return the distributions that require one of ``names``, or that one of them requires."""
+    """Return the distributions that require one of ``names``, or that one of them requires; torch always."""
     markers = installed.tree.interpreter.markers() or {}
     wanted, present = set(names), installed.by_name()
-    near: set[NormalizedName] = set()
+    near: set[NormalizedName] = {canonicalize_name("torch")} - wanted
     for demand in demands(installed, Wanted(), markers).held if markers else ():
         by = canonicalize_name(demand.by.partition(" ")[0])
         if demand.name in wanted and by not in wanted:

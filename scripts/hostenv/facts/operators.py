@@ -93,7 +93,7 @@ class Registered:
 class Operators:
     """Both sides. ``registered``: namespace → object → what it registers; ``unread``: source → why.
 
-    ``makers``: normalised names of the distributions that bring the objects; ``exports``: package → names 
+    ``makers``: normalised names of the distributions that bring the objects; ``exports``: package → names
     it binds, ``None`` where that cannot be told; ``modules``: its sources.
     """
 

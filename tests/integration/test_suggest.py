@@ -1,0 +1,122 @@
+"""The smallest change: proposed for crossed environments, and never what the judge itself would reject."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from kit.elf import needs_gcc, shared
+from kit.environment import distribution, put
+from kit.schema import violations
+from kit.venv import environment, extension
+
+if TYPE_CHECKING:
+    from kit.repository import Repository
+
+pytestmark = needs_gcc
+
+SCHEMA = json.loads(
+    (pathlib.Path(__file__).parents[2] / "docs/schema/verify_abi.schema.json").read_text(encoding="utf-8")
+)
+
+
+def crossed(root: pathlib.Path, *, torch: str = "2.14.1", cuda: str = "13.0") -> pathlib.Path:
+    """Make an environment with a torch, of a known Python; return its ``site-packages``."""
+    site = environment(root, torch, cuda)
+    version = ".".join(map(str, sys.version_info[:3]))
+    home = os.path.dirname(os.path.realpath(sys.executable))  # noqa: PTH120  as a venv writes it
+    (root / "pyvenv.cfg").write_text(f"home = {home}\nversion_info = {version}\nimplementation = CPython\n")
+    return site
+
+
+def kernel(site: pathlib.Path, version: str, source: str, *flags: str, requires: tuple[str, ...] = ()) -> None:
+    """Install a kernel whose object is built from ``source``."""
+    path = extension(site, "kern/ops.abi3.so", source, *flags)
+    for name, content in distribution(
+        "kern", version, {"kern/ops.abi3.so": path.read_bytes()}, requires=requires
+    ).items():
+        put(site / name, content)
+
+
+def suggested(repository: Repository, root: pathlib.Path, *words: str) -> list[dict[str, Any]]:
+    ran = repository.run("verify_abi", "--venv", str(root), "--suggest", *words)
+    assert ran.failure is not None
+    assert violations(ran.document, SCHEMA) == []
+    found: list[dict[str, Any]] = ran.host["suggestions"]
+    return found
+
+
+def passes(repository: Repository, root: pathlib.Path) -> bool:
+    return repository.run("verify_abi", "--venv", str(root)).failure is None
+
+
+def test_a_library_for_cuda_12_under_torch_for_cuda_13_gets_its_release_for_that_torch(
+    repository: Repository, tmp_path: pathlib.Path
+) -> None:
+    """Catalogue K05; the index also has a newer kernel, for a torch that is not installed."""
+    site = crossed(tmp_path / "venv")
+    shared(tmp_path, "libcudart.so.12", "int cudaInit(void){return 0;}", "-Wl,-soname,libcudart.so.12")
+    kernel(site, "0.3.21", "int cudaInit(void); int f(void){return cudaInit();}", str(tmp_path / "libcudart.so.12"))
+    for version, torch in (("0.4.10", "2.14.1"), ("0.5.0", "2.15.0")):
+        repository.wheel("torch", torch, {"torch/a.py": ""})
+        repository.wheel("kern", version, {"kern/a.py": ""}, requires=[f"torch=={torch}"])
+
+    (proposal,) = suggested(repository, tmp_path / "venv")
+
+    assert proposal["spec"] == ['constraints = ["kern==0.4.10"]']
+    assert proposal["not_judged"] == ["1 objects: judged when the wheels are there"]
+    kernel(site, "0.3.21", "int f(void){return 1;}")  # what the wheel for CUDA 13 would lay there
+    assert passes(repository, tmp_path / "venv")
+
+
+def test_a_kernel_for_another_torch_gets_the_references_whole(
+    repository: Repository, tmp_path: pathlib.Path
+) -> None:
+    """Catalogue K01; the overlay is simulated on its files, and really laid over it passes."""
+    site, reference = crossed(tmp_path / "venv"), crossed(tmp_path / "reference")
+    kernel(site, "0.4.10", "int _ZN3c103oldEv(void); int f(void){return _ZN3c103oldEv();}")
+    kernel(reference, "0.4.4", "int _ZN3c103newEv(void); int f(void){return _ZN3c103newEv();}")
+
+    (proposal,) = suggested(repository, tmp_path / "venv", "--reference", str(tmp_path / "reference"))
+
+    assert proposal["changes"] == [{"distribution": "kern", "before": "0.4.10", "after": "0.4.4"}]
+    assert proposal["not_judged"] == []
+    (site / "kern/ops.abi3.so").write_bytes((reference / "kern/ops.abi3.so").read_bytes())
+    assert passes(repository, tmp_path / "venv")
+
+
+def test_what_the_judge_rejects_is_not_proposed(repository: Repository, tmp_path: pathlib.Path) -> None:
+    """The reference's kernel has another fault: it was never the reference for this torch."""
+    site, reference = crossed(tmp_path / "venv"), crossed(tmp_path / "reference")
+    kernel(site, "0.4.10", "int _ZN3c103oldEv(void); int f(void){return _ZN3c103oldEv();}")
+    kernel(reference, "0.4.4", "int _ZN3c105olderEv(void); int f(void){return _ZN3c105olderEv();}")
+    assert suggested(repository, tmp_path / "venv", "--reference", str(tmp_path / "reference")) == []
+
+
+def test_the_owner_that_nobody_requires_is_to_be_left_out(repository: Repository, tmp_path: pathlib.Path) -> None:
+    """Catalogue K09: two owners of libnccl.so.2."""
+    site = crossed(tmp_path / "venv")
+    nccl = "nvidia/nccl/lib/libnccl.so.2"
+    files: dict[str, str | bytes] = {
+        **distribution("nvidia-nccl-cu13", "2.28.9", {nccl: b"13"}),
+        **distribution("app", "1.0", {"app.py": ""}, requires=["nvidia-nccl-cu13==2.28.9"]),
+        **distribution("nvidia-nccl-cu12", "2.27.5", {nccl: b"12"}),
+    }
+    for name, content in files.items():
+        put(site / name, content)
+    put(site / nccl, shared(tmp_path, "libnccl.so.2", "int ncclInit(void){return 1;}").read_bytes())
+    for name, content in distribution("nvidia-nccl-cu12", "2.27.5", {nccl: (site / nccl).read_bytes()}).items():
+        put(site / name, content)
+
+    (proposal,) = suggested(repository, tmp_path / "venv")
+
+    assert proposal["spec"] == ['excludes = ["nvidia-nccl-cu12"]']
+    for entry in site.glob("nvidia_nccl_cu12-*/*"):
+        entry.unlink()
+    next(site.glob("nvidia_nccl_cu12-*")).rmdir()
+    for name, content in distribution("nvidia-nccl-cu13", "2.28.9", {nccl: (site / nccl).read_bytes()}).items():
+        put(site / name, content)
+    assert passes(repository, tmp_path / "venv")
