@@ -16,8 +16,8 @@ from hostenv.checks.finding import Severity
 from hostenv.checks.probe_notes import probe_notes
 from hostenv.checks.same_machine import relations
 from hostenv.errors import UnreachableError
-from hostenv.report_probe import print_probe
-from hostenv.report_probe_json import probe_document
+from hostenv.report.probe import print_probe
+from hostenv.report.probe_json import probe_document
 from hostenv.spec.fleet import load_fleet
 from hostenv.spec.host import Identity
 from hostenv.spec.rules import Command, System

@@ -9,10 +9,10 @@ import pathlib
 
 from rich.console import Console
 
-from hostenv import report
 from hostenv.checks.finding import Finding, Severity
 from hostenv.checks.judge import Verdict
 from hostenv.checks.waivers import Waived
+from hostenv.report.findings import console, findings_document, print_verdict
 from kit.schema import violations
 
 SCHEMA = json.loads(
@@ -39,19 +39,19 @@ VERDICT = Verdict(
 
 def printed(verdict: Verdict) -> str:
     out = io.StringIO()
-    report.print_verdict(verdict, report.console(out))
+    print_verdict(verdict, console(out))
     return out.getvalue()
 
 
 def test_json_keeps_to_its_published_schema() -> None:
-    document = json.loads(json.dumps(report.findings_document(VERDICT)))
+    document = json.loads(json.dumps(findings_document(VERDICT)))
     assert violations(document, SCHEMA) == []
     assert document["version"] == SCHEMA["properties"]["version"]["const"]
     assert document["findings"][0]["fix"] == FIX
 
 
 def test_the_schema_refuses_what_is_not_in_it() -> None:
-    document = report.findings_document(VERDICT) | {"passed": 1, "extra": None}
+    document = findings_document(VERDICT) | {"passed": 1, "extra": None}
     assert len(violations(document, SCHEMA)) == 2
 
 
@@ -72,7 +72,7 @@ def test_away_from_a_terminal_there_are_no_control_characters() -> None:
 
 def test_a_terminal_gets_colour() -> None:
     out = io.StringIO()
-    report.print_verdict(VERDICT, Console(file=out, force_terminal=True, color_system="standard", width=80))
+    print_verdict(VERDICT, Console(file=out, force_terminal=True, color_system="standard", width=80))
     assert "\x1b[" in out.getvalue()
 
 
@@ -80,7 +80,7 @@ def test_a_narrow_terminal_folds_paths_and_cuts_nothing() -> None:
     out = io.StringIO()
     path = "very/long/" * 12 + "end.so"
     long = Finding(rule="r", severity=Severity.WARNING, object=path, message="m")
-    report.print_verdict(Verdict(findings=(long,), waived=(), passed=True), Console(file=out, width=60))
+    print_verdict(Verdict(findings=(long,), waived=(), passed=True), Console(file=out, width=60))
     assert "…" not in out.getvalue()
     assert "".join(out.getvalue().split()).count("very/long/") >= 8
 

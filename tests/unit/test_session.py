@@ -11,8 +11,8 @@ import pytest
 
 from hostenv.commands import hosts
 from hostenv.errors import HostError
-from hostenv.live import Live
-from hostenv.report import console
+from hostenv.report.findings import console
+from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows import switch
 from hostenv.workflows.events import HostResult

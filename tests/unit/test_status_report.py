@@ -15,7 +15,7 @@ from rich.console import Console
 from hostenv.errors import UnreachableError
 from hostenv.facts.fact import Fact
 from hostenv.facts.host_status import HostStatus
-from hostenv.report_status import print_status, status_document
+from hostenv.report.status import print_status, status_document
 from hostenv.spec.fleet import load_fleet
 from hostenv.spec.rules import Waiver
 from hostenv.workflows.status import HostLine

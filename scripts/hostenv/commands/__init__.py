@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from hostenv import arguments, report
+from hostenv import arguments
+from hostenv.report.findings import console
 
 if TYPE_CHECKING:
     import pathlib
@@ -40,7 +41,7 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
 
     Raises :class:`~hostenv.errors.HostenvError` for what stops the session before any host.
     """
-    out = report.console()
+    out = console()
     try:
         request = arguments.parse(name, words)
     except arguments.HelpRequested as text:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostenv import report, report_builds
-from hostenv.live import Live
+from hostenv.report.builds import document, failure_line, print_builds
+from hostenv.report.findings import write_json
+from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.builds import builds
 
@@ -21,7 +22,7 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     """List the builds of the request's hosts."""
     with Live() as listener:
         found = builds(load_fleet(repository / "envspecs"), request, listener)
-    report_builds.print_builds(found, out)
+    print_builds(found, out)
     if request.json:
-        report.write_json(report_builds.document(found), request.json)
-    return report_builds.failure_line(found)
+        write_json(document(found), request.json)
+    return failure_line(found)

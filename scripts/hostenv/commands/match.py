@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostenv import report, report_match
 from hostenv.errors import HostenvError
-from hostenv.live import Live
+from hostenv.report.findings import write_json
+from hostenv.report.live import Live
+from hostenv.report.match import document, error_document, failure_line, print_report
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.match import match
 
@@ -25,9 +26,9 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
             found = match(load_fleet(repository / "envspecs"), request, listener)
     except HostenvError as error:
         if request.json:
-            report.write_json(report_match.error_document(error), request.json)
+            write_json(error_document(error), request.json)
         raise
-    report_match.print_report(found, out)
+    print_report(found, out)
     if request.json:
-        report.write_json(report_match.document(found), request.json)
-    return report_match.failure_line(found)
+        write_json(document(found), request.json)
+    return failure_line(found)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from hostenv import report_hosts
 from hostenv.errors import HostenvError
-from hostenv.live import Live
+from hostenv.report.hosts import failure_line, print_results, write_results
+from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.locking import Locker
 from hostenv.workflows.session import Session, raise_bug
@@ -34,13 +34,13 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
         results = _carry_out(request, repository)
     except HostenvError as error:
         if request.json:
-            report_hosts.write_results((), request.session, request.json, error)
+            write_results((), request.session, request.json, error)
         raise
-    report_hosts.print_results(results, out)
+    print_results(results, out)
     if request.json:
-        report_hosts.write_results(results, request.session, request.json)
+        write_results(results, request.session, request.json)
     raise_bug(results)
-    return report_hosts.failure_line(results)
+    return failure_line(results)
 
 
 def _carry_out(request: Request, repository: pathlib.Path) -> tuple[HostResult, ...]:

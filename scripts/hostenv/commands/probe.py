@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostenv import report, report_probe, report_probe_json
-from hostenv.live import Live
+from hostenv.report.findings import write_json
+from hostenv.report.live import Live
+from hostenv.report.probe import print_probe
+from hostenv.report.probe_json import probe_document
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.probe import ProbeOptions, probe
 
@@ -26,8 +28,8 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
         for spec in specs:
             listener.phase(spec.name, "probe")
         found = probe(fleet, specs, options, on_host=lambda name, _: listener.finished(name))
-    report_probe.print_probe(found, out)
+    print_probe(found, out)
     if request.json:
-        report.write_json(report_probe_json.probe_document(found), request.json)
+        write_json(probe_document(found), request.json)
     failed = ", ".join(host.name for host in found.failed)
     return f"{len(found.failed)} of {len(found.hosts)} hosts: {failed}" if failed else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostenv import report, report_status
+from hostenv.report.findings import write_json
+from hostenv.report.status import print_status, status_document
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.status import StatusOptions, status
 
@@ -20,8 +21,8 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     """Ask the request's hosts side by side; a host that does not answer is named in the failure."""
     fleet = load_fleet(repository / "envspecs")
     lines = status(fleet, fleet.select(request.hosts), StatusOptions(jobs=request.jobs))
-    report_status.print_status(lines, out)
+    print_status(lines, out)
     if request.json:
-        report.write_json(report_status.status_document(lines), request.json)
+        write_json(status_document(lines), request.json)
     failed = [line.name for line in lines if line.error]
     return f"{len(failed)} of {len(lines)} hosts: {', '.join(failed)}" if failed else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from hostenv.document import Table
+    from hostenv.document import Node, Table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,10 +111,14 @@ class RootState:
             builds=table.get("builds", list_of(text)),
             unsound=table.get("unsound", list_of(text)),
             generation=table.get("generation", optional(integer)),
-            receipt=table.get("receipt", optional(mapping_of(anything))) or {},
+            receipt=table.get("receipt", _receipt),
             generations=table.get("generations", list_of(integer)),
             staged=table.get("staged", optional(table_of(Staged.from_table))),
             hold=table.get("hold", optional(table_of(Hold.from_table))),
             link=table.get("link", optional(text)),
             link_state=table.get("link_state", optional(text)),
         )
+
+
+def _receipt(node: Node) -> Mapping[str, object]:
+    return {} if node.value is None else mapping_of(anything)(node)

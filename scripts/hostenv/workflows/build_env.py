@@ -117,7 +117,7 @@ class Run:
 
         That is one whose waiver has run out since, or whose spec judges otherwise than its receipt says.
         """
-        receipt = self._host.state.receipt
+        receipt: Mapping[str, Any] = self._host.state.receipt
         today = dt.datetime.now(dt.UTC).date().isoformat()
         until = min((each["until"] for each in receipt.get("waived", ())), default=today)
         if receipt.get("judged_by") == judged_by(self._spec) and today <= until:

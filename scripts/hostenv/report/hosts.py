@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from hostenv.errors import Outcome
-from hostenv.report import findings_document, print_verdict, printable, write_json
+from hostenv.report.findings import findings_document, print_verdict, printable, write_json
 
 if TYPE_CHECKING:
     import pathlib

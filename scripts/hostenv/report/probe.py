@@ -11,7 +11,7 @@ from rich.text import Text
 from hostenv.checks.finding import Severity
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.checks.same_machine import related
-from hostenv.report import print_findings, printable
+from hostenv.report.findings import print_findings, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

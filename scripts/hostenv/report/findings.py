@@ -1,4 +1,4 @@
-"""What a person, or a program reading JSON, sees of a session."""
+"""Findings as people and programs see them, and the console on which everything is printed."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from hostenv.errors import HostenvError, Outcome
-from hostenv.report import findings_document, print_verdict, write_json
+from hostenv.report.findings import findings_document, print_verdict, write_json
 
 if TYPE_CHECKING:
     import pathlib

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.errors import HostenvError
-from hostenv.report import printable
+from hostenv.report.findings import printable
 from hostenv.spec.host import Mode
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hostenv.checks.comparison import Outcome
-from hostenv.live import megabytes
-from hostenv.report import printable
+from hostenv.report.findings import printable
+from hostenv.report.live import megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console

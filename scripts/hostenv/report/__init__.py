@@ -1,0 +1,1 @@
+"""What a person, or a program reading JSON, sees of a session."""
