@@ -123,6 +123,22 @@ def test_what_cannot_be_explained_is_named_and_the_session_fails(trio: Trio) -> 
     assert "nobody's orphan/__init__.py" in ran.message
 
 
+def test_stale_bytecode_is_told_of_and_bytecode_that_python_runs_is_not_let_pass(trio: Trio) -> None:
+    (site,) = (trio.repository.folder / "hand-made").glob("lib/python3*/site-packages")
+    program = (
+        "import sys, py_compile as c\n"
+        "c.compile(sys.argv[1], invalidation_mode=c.PycInvalidationMode[sys.argv[2]])"
+    )
+    source = f"{site}/demo/__init__.py"
+    subprocess.run([sys.executable, "-c", program, source, "TIMESTAMP"], check=True)
+    (site / "demo/__init__.py").write_text(DEMO.replace("1.0", "edited after it was compiled"))
+    ran = trio.done("capture", "ref")
+    assert any("bytecode" in note for note in ran.host["notes"])
+    subprocess.run([sys.executable, "-c", program, source, "UNCHECKED_HASH"], check=True)
+    ran = trio.run("capture", "ref")
+    assert "nobody's demo/__pycache__/__init__.cpython" in ran.message
+
+
 def test_editable_installations_are_refused_by_name(trio: Trio) -> None:
     (site,) = (trio.repository.folder / "hand-made").glob("lib/python3*/site-packages")
     origin = {"url": "file:///src/demo", "dir_info": {"editable": True}}

@@ -234,6 +234,25 @@ def test_the_saved_patch_is_one_that_git_applies(
     assert {name: (copy / name).read_text() for name in wanted} == wanted
 
 
+def test_a_build_is_not_exchanged_under_a_process_that_uses_it(trio: Trio) -> None:
+    sync(trio)
+    _edit(trio, "content")
+    argv = [
+        f"{trio.current('one')}/bin/python",
+        "-c",
+        "import time, demo; print(1, flush=True); time.sleep(60)",
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, cwd="/") as server:
+        assert server.stdout
+        server.stdout.readline()
+        ran = trio.run("sync_patches", "ref", *TARGETS, "--discard-edits")
+        assert f"pid {server.pid}" in ran.message
+        assert (trio.site("one") / "demo/words.txt").read_text() == "patched on the host\n"
+        sync(trio, "--discard-edits", "--despite-running")
+        server.kill()
+    assert digests(trio.site("one")) == digests(trio.site("ref"))
+
+
 def test_an_edit_reaches_neither_the_cache_nor_another_build(trio: Trio) -> None:
     sync(trio)
     names = ("demo/__init__.py", "kernel/ops.bin", "kernel/__init__.py")

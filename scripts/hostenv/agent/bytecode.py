@@ -12,7 +12,7 @@ import _imp
 import os
 import struct
 import sys
-from typing import Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 HEADER = struct.Struct("<IIII")
 """Magic number, flags, then time and size or the hash's halves (Lib/importlib/_bootstrap_external.py)."""
@@ -67,6 +67,26 @@ def repeats(bytecode: str, source: str) -> bool:
     if flags == CHECKED_HASH and os.stat(source).st_size <= _LARGEST_SOURCE:
         return header[8:] == source_hash(magic, _read(source, _LARGEST_SOURCE))
     return False
+
+
+def run_regardless(wire: Any = None, *, root: str, paths: Sequence[str]) -> List[str]:
+    """Return those of ``paths`` that Python runs whatever a source says.
+
+    Bytecode with an unchecked hash, and what lies outside of ``__pycache__``. Other bytecode that does not
+    match its source is compiled anew by whoever imports it.
+    """
+    del wire
+    return [path for path in paths if _is_run_regardless(root, path)]
+
+
+def _is_run_regardless(root: str, path: str) -> bool:
+    if source_of(os.fsencode(path)) is None:
+        return True
+    try:
+        header = _read(os.path.join(root, path), HEADER.size)
+    except OSError:
+        return True
+    return len(header) == HEADER.size and HEADER.unpack(header)[1] == UNCHECKED_HASH
 
 
 def source_hash(magic: int, source: bytes) -> bytes:

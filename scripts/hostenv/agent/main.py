@@ -24,6 +24,7 @@ OPERATIONS: Dict[str, str] = {
     "interpreters.unpack": "hostenv.agent.interpreter_archive:unpack",
     "overlay.take": "hostenv.agent.taking:take",
     "site.look": "hostenv.agent.sitelook:look",
+    "bytecode.run_regardless": "hostenv.agent.bytecode:run_regardless",
     "checkout.commits": "hostenv.agent.checkout:commits",
     "store.find": "hostenv.agent.store:find",
     "store.gather": "hostenv.agent.store:gather",

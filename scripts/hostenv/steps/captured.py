@@ -39,7 +39,12 @@ class Change:
 
     def environment_path(self, site: str) -> str:
         """Return the path relative to the environment."""
-        return self.path.removeprefix(PREFIX) if self.path.startswith(PREFIX) else f"{site}/{self.path}"
+        return environment_path(self.path, site)
+
+
+def environment_path(path: str, site: str) -> str:
+    """Return a path as overlays and wheels have it, relative to the environment."""
+    return path.removeprefix(PREFIX) if path.startswith(PREFIX) else f"{site}/{path}"
 
 
 @dataclass(frozen=True, slots=True)

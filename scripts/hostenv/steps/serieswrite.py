@@ -119,7 +119,7 @@ def _hindrance(change: Change, before: FileState | None, after: FileState | None
     if change.shipped and before is None:
         return "is installed from the wheel's *.data"
     if change.size > largest:
-        return "is large"
+        return "is too large for a patch"
     if not (is_text(before) and is_text(after)):
         return "is binary and was changed" if change.shipped else "is binary and was added"
     return None

@@ -14,16 +14,25 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from hostenv.checks.comparison import matches
 from hostenv.errors import CheckError, RefusedError
 from hostenv.facts.distributions import Installed
 from hostenv.machine.bulk import File
 from hostenv.machine.memory import Memory
 from hostenv.spec.lockplatform import LockPlatform
 from hostenv.spec.overlay import load_overlay, path_of
+from hostenv.spec.overlaylist import PREFIX
 from hostenv.spec.patchapply import FileState
 from hostenv.spec.series import load_series
 from hostenv.steps import lockfile
-from hostenv.steps.captured import CapturedClass, Change, ExpectedFile, changes_of, expected_of
+from hostenv.steps.captured import (
+    CapturedClass,
+    Change,
+    ExpectedFile,
+    changes_of,
+    environment_path,
+    expected_of,
+)
 from hostenv.steps.fetch import wheel_of
 from hostenv.steps.pins import lock_pins
 from hostenv.steps.pristine import PristineWheel
@@ -90,6 +99,12 @@ class _Capture:
         answer = reading.agent.call("record.survey", root=reading.venv)
         self._installed = Installed.from_answer(answer, self._name)
         self._site = self._installed.site or ""
+        self._bytecode: list[str] = []
+        self._run_regardless: list[str] = reading.agent.call(
+            "bytecode.run_regardless",
+            root=reading.venv,
+            paths=[path for path in self._manifest.entries if path.endswith(".pyc")],
+        )
         self._checkouts = read_checkouts(session, reading, self._installed)
 
     @property
@@ -285,22 +300,36 @@ class _Capture:
             kept = load_overlay(path_of(self._repository / "overlays", overlay.name).parent, overlay.name)
             expected |= {file.path: ExpectedFile(file.sha256, file.mode, file.target) for file in kept.files}
         made_anew = {
-            f"{{prefix}}/bin/{line.partition('=')[0].strip()}"
+            f"{PREFIX}bin/{line.partition('=')[0].strip()}"
             for each in self._installed.distributions
             for group in ("console_scripts", "gui_scripts")
             for line in each.entry_points.get(group, ())
         }
         left = []
         for path, entry in self._there().items():
-            if path in made_anew or path == "{prefix}/pyvenv.cfg" or path.endswith(".dist-info/RECORD"):
+            if path in made_anew or path == f"{PREFIX}pyvenv.cfg" or path.endswith(".dist-info/RECORD"):
                 continue
             if any(path.startswith(own) for own in self._editable_files(editable)):
                 continue
-            if path not in expected:
+            if path not in expected and not self._is_beside_the_point(path):
                 left.append(f"nobody's {path}")
-            elif not expected[path].explains(path, entry):
+            elif path in expected and not expected[path].explains(path, entry):
                 left.append(f"differs  {path}")
         return left + [f"missing  {path}" for path in sorted(expected.keys() - self._there().keys())]
+
+    def _is_beside_the_point(self, path: str) -> bool:
+        """Tell whether a file is an installer's own script (pip3.12), bytecode, or left out by the spec.
+
+        Bytecode that Python would compile anew is told of, not captured.
+        """
+        capture = self._reading.spec.capture
+        plain = environment_path(path, self._site)
+        if capture and matches(plain, capture.ignore):
+            return True
+        if path.endswith(".pyc") and plain not in self._run_regardless:
+            self._bytecode.append(path)
+            return True
+        return path.startswith(f"{PREFIX}bin/") and plain not in self._installed.unowned
 
     def _editable_files(self, editable: set[NormalizedName]) -> tuple[str, ...]:
         """Return how the paths begin that an editable installation leaves in site-packages."""
@@ -313,7 +342,10 @@ class _Capture:
 
     def _result(self, made: CapturedClass, left: list[str]) -> HostResult:
         files = len(self._manifest.entries)
-        use = f'extends = "classes/{made.name}" in envspecs/{self._name}.toml and its targets uses it'
+        notes = [f'envspecs/{self._name}.toml and its targets take it by: extends = "classes/{made.name}"']
+        if self._bytecode:
+            count = f"{len(self._bytecode)} file(s) of bytecode that repeat no source"
+            notes.append(f"{count} were not captured: {self._bytecode[0]}")
         error = None
         headline = f"captured: all of {files} files are explained"
         if left:
@@ -331,10 +363,10 @@ class _Capture:
             path=self._reading.venv,
             fingerprint=self._tree.fingerprint,
             error=error,
-            notes=(use,),
+            notes=tuple(notes),
         )
 
 
 def expected_path(path: str, site: str) -> str:
     """Return a path of the environment as overlays and wheels have it."""
-    return path.removeprefix(f"{site}/") if path.startswith(f"{site}/") else f"{{prefix}}/{path}"
+    return path.removeprefix(f"{site}/") if path.startswith(f"{site}/") else PREFIX + path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from hostenv.workflows.match import demands_of, side_of
 from hostenv.workflows.taking import overlay_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from hostenv.checks.comparison import Comparison, Demands
     from hostenv.steps.build import BuildInputs
@@ -158,16 +159,33 @@ class Reference:
             )
         layers = ", ".join(layer for layer in Layer if layer in demands.layers)
         allowed = _lines(compared, demanded=False)
+        if self.environment.look.build is None:
+            layers += ", scripts and stale bytecode aside"
+        if not allowed:
+            return (f"equal to {self.name} in {layers}",)
         return (f"equal to {self.name} in {layers}; what may differ, and does:", *allowed)
+
+    def _beside_the_point(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Return patterns of what a hand-made environment has in a form of its own.
+
+        Scripts look as the installer makes them; bytecode that does not match its source is compiled anew by
+        whoever imports it.
+        """
+        bytecode = [path for path in paths if path.endswith(".pyc")]
+        run = self._reading.agent.call(
+            "bytecode.run_regardless", root=self.environment.look.path, paths=bytecode
+        )
+        return ("bin/*", *(glob.escape(path) for path in bytecode if path not in run))
 
     def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
         listener = self._session.listener
         demands = demands_of(self.environment, target)
-        if self.environment.look.build is None:  # scripts have the form of the installer that made them
-            demands = replace(demands, ignore=(*demands.ignore, "bin/*"))
         with self._turn:
             manifest = self.environment.manifest(listener)
             differences = manifest.differences(target.manifest(listener))
+            if self.environment.look.build is None:
+                aside = self._beside_the_point(each.path for each in differences)
+                demands = replace(demands, ignore=(*demands.ignore, *aside))
             paths = {each.path for each in differences}
             side = side_of(self.environment, paths)
         unread = (
