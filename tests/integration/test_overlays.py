@@ -243,3 +243,18 @@ def test_a_real_shared_object_is_described_as_readelf_sees_it(trio: Trio) -> Non
     assert binary["needed"] == needed
     assert tuple(map(int, binary["glibc"].split("."))) == max(versions)
     assert binary["machine"] == platform.machine()
+
+
+def test_prune_removes_contents_that_no_build_names_with_all_else(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE + "[reference]\nhost = 'ref'\n", hosts=("one",))
+    trio.done("build_env", "one")
+    store = trio.root("one") / "store"
+    (store / "ab").mkdir(exist_ok=True)
+    stray = store / "ab" / ("ab" * 32)
+    stray.write_bytes(b"of an overlay that was withdrawn")
+    there = digests(store)
+    (trio.root("one") / "builds/.tmp-left").mkdir()
+    trio.done("prune", "one")
+    assert not stray.exists()
+    assert digests(store) == {path: each for path, each in there.items() if path != f"ab/{'ab' * 32}"}

@@ -11,7 +11,7 @@ import re
 import shutil
 from typing import Any, Dict, Iterable, List, Sequence
 
-from hostenv.agent import inventory, users
+from hostenv.agent import inventory, store, users
 from hostenv.agent.files import sync_folder
 from hostenv.agent.layout import OWN, Layout, read_json
 from hostenv.agent.wire import AgentError, Wire
@@ -119,6 +119,12 @@ class _Removal:
                 self._delete(path)
         for path in inventory.stale_generations(self._layout):
             self._delete(path)
+        contents = store.unnamed(self._layout)
+        if contents:
+            self.freed += sum(os.lstat(path).st_size for path in contents)
+            for path in contents:
+                os.unlink(path)
+            self.removed.append(f"{len(contents)} contents of overlays in {self._layout.store}")
 
     def wheels(self, hashes: Iterable[str]) -> None:
         """Remove wheels by hash; one that a build was made of meanwhile stays."""

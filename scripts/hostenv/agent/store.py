@@ -26,6 +26,7 @@ from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_LISTED = re.compile(r"0[0-7]{3} \d+ ([0-9a-f]{64}) ")
 _ENTRY = re.compile(rb"f [0-7]+ (\d+) ([0-9a-f]{64}) (.*)", re.DOTALL)
 
 
@@ -90,6 +91,30 @@ def relative(sha256: str) -> str:
     if not _SHA256.match(sha256):
         raise AgentError(f"{sha256!r} is not a sha256", outcome="input")
     return f"{sha256[:2]}/{sha256}"
+
+
+def unnamed(layout: Layout) -> List[str]:
+    """Return the paths of contents that the overlays of no finished build name."""
+    named: Set[str] = set()
+    for build in layout.finished_builds():
+        folder = os.path.join(layout.build(build), OWN, "overlays")
+        for name in _listed(folder):
+            if name.endswith(".files"):
+                with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
+                    named.update(match.group(1) for line in file if (match := _LISTED.match(line)))
+    return [
+        os.path.join(layout.store, part, sha256)
+        for part in _listed(layout.store)
+        for sha256 in _listed(os.path.join(layout.store, part))
+        if _SHA256.match(sha256) and sha256 not in named
+    ]
+
+
+def _listed(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def find(wire: Wire, *, root: str, contents: Dict[str, int]) -> Dict[str, Any]:
