@@ -171,7 +171,7 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
         (_matching,),
     ),
     "overlay": (
-        "Take whole distributions (names or patterns) of HOST as overlays/NAME; HOST is only read.",
+        "Take distributions (names or patterns), or loose ./FILES and ./FOLDERS/, of HOST as overlays/NAME.",
         (_writing, _taking, _explaining),
     ),
     "sync_patches": (

@@ -258,3 +258,19 @@ def test_prune_removes_contents_that_no_build_names_with_all_else(trio: Trio) ->
     trio.done("prune", "one")
     assert not stray.exists()
     assert digests(store) == {path: each for path, each in there.items() if path != f"ab/{'ab' * 32}"}
+
+
+def test_loose_files_are_taken_by_path_and_no_distribution_is_cut_in_pieces(trio: Trio) -> None:
+    (trio.site("ref") / "orphan/deep").mkdir(parents=True)
+    (trio.site("ref") / "orphan/__init__.py").write_text("")
+    (trio.site("ref") / "orphan/deep/data.bin").write_bytes(b"1\0")
+    (trio.site("ref") / "single.py").write_text("S = 1\n")
+    assert "is a file of kernel==1.0" in trio.run("overlay", "ref", "ours", "./kernel/sm/ops.py").message
+    assert "no file there" in trio.run("overlay", "ref", "ours", "./nothing.py").message
+    trio.done("overlay", "ref", "ours", "./orphan/", "./single.py")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    built = trio.done("build_env", "one").host
+    assert built["checks"]["findings"] == []
+    for path in ("orphan/__init__.py", "orphan/deep/data.bin", "single.py"):
+        assert (trio.site("one") / path).read_bytes() == (trio.site("ref") / path).read_bytes()
+    assert (trio.site("one") / "kernel/__init__.py").read_text().startswith("WHOSE = 'index'")

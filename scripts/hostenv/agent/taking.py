@@ -39,6 +39,9 @@ def take(
 ) -> Dict[str, Any]:
     """Describe the distributions that match ``names`` (patterns) and loose files at ``paths``.
 
+    A path is relative to the environment, or to site-packages after ``./``; with a ``/`` at its end it means
+    all files below it that no distribution owns.
+
     Returns ``root`` (its real path), ``python`` and ``arch``, ``distributions`` (name, version), ``files``
     (path relative to the environment, owner, mode, size, sha256), ``links`` (path, owner, target) and
     ``binaries``. A distribution's files are those of its RECORD that are there, and what lies in a folder
@@ -55,7 +58,7 @@ def take(
     moment = time.time_ns()
     seen = walk.walk(os.fsencode(real))
     owners = _owners(installed, chosen, seen, os.fsencode(sites[0]))
-    owners.update((path.encode("utf-8", "surrogateescape"), NOBODY) for path in paths)
+    owners.update(_loose(paths, installed, seen, sites[0]))
     _check_problems(seen, owners)
     seen.files = {path: file for path, file in seen.files.items() if path in owners}
     looked, _ = tree.examine(real, seen, StatCache.load(cache), moment, lambda n: wire.event(bytes=n))
@@ -130,6 +133,30 @@ def _owners(
         if owner in wanted and not _is_left_out(path):
             owners[path] = owner.partition("==")[0] if owner else NOBODY
     return owners
+
+
+def _loose(
+    paths: Sequence[str], installed: Sequence[Distribution], seen: walk.Walked, site: str
+) -> Dict[bytes, str]:
+    """Return the files that ``paths`` mean; each must mean one, and none may be a distribution's."""
+    recorded = {path: each.key for each in installed for path in each.rows}
+    there = seen.files.keys() | seen.links.keys()
+    found: Dict[bytes, str] = {}
+    for path in paths:
+        plain = (f"{site}/{path[2:]}" if path.startswith("./") else path).encode("utf-8", "surrogateescape")
+        if plain in recorded:
+            message = f"{path} is a file of {recorded[plain]}: take that as a whole"
+            raise AgentError(message, outcome="input")
+        if plain.endswith(b"/"):
+            meant = [
+                each for each in there - recorded.keys() if each.startswith(plain) and not _is_left_out(each)
+            ]
+        else:
+            meant = [plain] if plain in there else []
+        if not meant:
+            raise AgentError(f"{path}: no file there that nobody owns", outcome="input")
+        found.update((each, NOBODY) for each in meant)
+    return found
 
 
 def _folders(installed: Iterable[Distribution], site: bytes) -> Mapping[bytes, Set[str]]:

@@ -354,7 +354,8 @@ class _Capture:
             error = CheckError(
                 f"{self._name}: wheels, series and overlays do not make these:\n"
                 + "\n".join([*left[:_SHOWN], *more]),
-                hint="what was written stands; remove them there, or list them in capture.ignore",
+                hint="what was written stands; remove them there, list them in capture.ignore, or take them: "
+                f"nox -s overlay -- {self._name} NAME ./FOLDER/",
             )
         return HostResult(
             host=self._name,

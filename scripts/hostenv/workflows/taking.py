@@ -94,20 +94,27 @@ def _venv(spec: Spec, state: RootState, given: str | None) -> str:
 
 
 def take_overlay(session: Session) -> tuple[HostResult, ...]:
-    """Write ``overlays/NAME`` from what a host has, and keep the contents in the controller's store."""
+    """Write ``overlays/NAME`` from what a host has, and keep the contents in the controller's store.
+
+    Words after the name are distributions (patterns), or loose files below site-packages (``./FILE``,
+    ``./FOLDER/``).
+    """
     words = session.request.hosts
     if len(words) < _LEAST:
         raise InputError(
             "a host, a name and distributions are needed", hint="nox -s overlay -- HOST NAME DIST..."
         )
-    host, name, *names = words
+    host, name, *wanted = words
+    names = [word for word in wanted if not word.startswith("./")]
+    paths = [word for word in wanted if word.startswith("./")]
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise InputError(f'"{name}" is no name for an overlay: letters, digits, dots, dashes, underscores')
 
     def work(session: Session, spec: Spec, turn: Turn) -> HostResult:
         with open_for_reading(session.fleet, spec, turn, session.request.venv) as reading:
             session.listener.phase(spec.name, "read")
-            overlay = read_overlay(reading, name, names, why=session.request.why or _why(session, name))
+            why = session.request.why or _why(session, name)
+            overlay = read_overlay(reading, name, names, why=why, paths=paths)
             return keep_overlay(session, reading, overlay)
 
     return session.run(work, session.fleet.select([host]))
