@@ -17,11 +17,12 @@ from hostenv.agent.files import sync_volume
 from hostenv.errors import SupplyError
 from hostenv.index.download import Download
 from hostenv.index.session import Session, TransientError
+from hostenv.index.workers import Workers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hostenv.agent.wheelhouse import Wheelhouse
+    from hostenv.agent.wheelhouse import Wheel, Wheelhouse
     from hostenv.index.source import Logins, Source
 
     _Futures = Mapping[concurrent.futures.Future[None], Source]
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 JOBS = 8
 """Transfers side by side."""
 _TELL_EVERY = 0.1
+_PATIENCE = 0.5
+"""Seconds that transfers have to end once they must."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,26 +44,28 @@ class Progress:
     wheels_total: int
 
 
-def fetch(
+def fetch(  # noqa: PLR0913  what, where to, and four settings by keyword
     sources: Iterable[Source],
     house: Wheelhouse,
     *,
     logins: Logins,
     on_progress: Callable[[Progress], None] | None = None,
     jobs: int = JOBS,
+    stop: threading.Event | None = None,
 ) -> None:
     """Bring every wheel into the wheelhouse; the largest first.
 
     ``on_progress`` is called in the calling thread, about ten times a second and at the end. The first
-    wheel that cannot be had ends all transfers with its :class:`SupplyError`; so does Ctrl-C. What has
-    arrived by then is kept, whole wheels and parts, and durable: the next run brings what is missing.
+    wheel that cannot be had ends all transfers with its :class:`SupplyError`; so does ``stop``, once another
+    thread sets it. What has arrived by then is kept, whole wheels and parts, and durable: the next run brings
+    what is missing.
     """
     wanted = {source.sha256: source for source in sources}
     if not wanted:
         return
     try:
         house.prepare()
-        _Fetch(wanted, house, logins, on_progress, min(jobs, len(wanted))).run()
+        _Fetch(wanted, house, logins, on_progress, min(jobs, len(wanted))).run(stop or threading.Event())
     except OSError as error:
         raise _unwritable(house, error) from error
 
@@ -106,36 +111,32 @@ class _Fetch:
         self._session = Session(logins, jobs)
         self._download = Download(house=house, session=self._session, on_bytes=self._count, stop=self._stop)
 
-    def run(self) -> None:
-        pool = concurrent.futures.ThreadPoolExecutor(self._jobs, thread_name_prefix="fetch")
+    def run(self, stop: threading.Event) -> None:
+        _go_on(stop)
         largest_first = sorted(self._wanted.values(), key=lambda source: -source.size)
-        futures = {pool.submit(self._download.bring, source): source for source in largest_first}
+        workers = Workers(largest_first, self._download.bring, self._jobs)
         try:
-            self._watch(futures)
+            self._watch(workers.futures, stop)
         finally:
             self._stop.set()
             self._session.abort()
-            pool.shutdown(wait=True, cancel_futures=True)
+            workers.end(_PATIENCE)
             self._session.close()
-            self._keep(futures)
+            self._keep([source.wheel for source in workers.done()])
         self._report()
 
-    def _watch(self, futures: _Futures) -> None:
+    def _watch(self, futures: _Futures, stop: threading.Event) -> None:
         waiting = set(futures)
         while waiting:
+            _go_on(stop)
             ended, waiting = concurrent.futures.wait(waiting, _TELL_EVERY, concurrent.futures.FIRST_COMPLETED)
             for future in ended:
                 future.result()
             self._done += len(ended)
             self._report()
 
-    def _keep(self, futures: _Futures) -> None:
+    def _keep(self, arrived: Sequence[Wheel]) -> None:
         """Make what arrived durable, and only then say that it is verified."""
-        arrived = [
-            source.wheel
-            for future, source in futures.items()
-            if not future.cancelled() and future.exception() is None
-        ]
         if arrived:
             sync_volume(self._house.folder)
             self._house.remember(arrived)
@@ -155,6 +156,14 @@ class _Fetch:
                     wheels_total=len(self._wanted),
                 )
             )
+
+
+def _go_on(stop: threading.Event) -> None:
+    if stop.is_set():
+        raise SupplyError(
+            "the session was ended before every wheel was there",
+            hint="run it again: it goes on where this one stopped",
+        )
 
 
 def _unwritable(house: Wheelhouse, error: OSError) -> SupplyError:

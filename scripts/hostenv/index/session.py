@@ -77,6 +77,7 @@ class Session:
         self._session = _Requests(logins)
         self._open: set[Body] = set()
         self._changing = threading.Lock()
+        self._aborted = False
         own_bundle = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
         adapter = _Adapter if own_bundle else _SystemTrust
         self._session.mount("https://", adapter(pool_connections=16, pool_maxsize=connections))
@@ -94,6 +95,8 @@ class Session:
             body = _body_of(response, offset)
             with self._changing:
                 self._open.add(body)
+                if self._aborted:
+                    body.abort()
             try:
                 yield body
             finally:
@@ -101,8 +104,9 @@ class Session:
                     self._open.discard(body)
 
     def abort(self) -> None:
-        """Cut every transfer that is under way."""
+        """Cut every transfer that is under way, or just begins."""
         with self._changing:
+            self._aborted = True
             for body in self._open:
                 body.abort()
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import tempfile
+import weakref
 from typing import TYPE_CHECKING
 
 from hostenv.errors import UnreachableError
@@ -66,6 +68,14 @@ class LocalChannel:
             return self._process.wait(timeout)
         return None
 
+    def end(self) -> None:
+        """Kill the command and what it started; the streams stay open, another thread may be reading them."""
+        if self.wait(0.0) is None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except PermissionError:  # it runs with more rights than we have, and ends with its input
+                self.close_input()
+
     def close(self) -> None:
         """Close the streams; an agent that does not end at the end of its input is killed."""
         self.close_input()
@@ -82,10 +92,15 @@ class LocalTransport:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._opened: weakref.WeakSet[LocalChannel] = weakref.WeakSet()
 
     def open(self, argv: Sequence[str]) -> LocalChannel:
         """Start ``argv`` as a child in a session of its own."""
-        return LocalChannel(argv)
+        channel = LocalChannel(argv)
+        self._opened.add(channel)
+        return channel
 
     def close(self) -> None:
-        """Nothing is held between two commands."""
+        """End what still runs: whoever waits for it, in another thread, too, sees the end of its output."""
+        for channel in tuple(self._opened):
+            channel.end()

@@ -30,11 +30,12 @@ class Depot:
     """Wheels and archives by hash on the controller. Thread safe; nothing is written before a fetch.
 
     Hosts that want the same wheels wait for one another in this process, and by the lock of each wheel's
-    partial file across processes: nothing is fetched twice.
+    partial file across processes: nothing is fetched twice. ``stopped`` ends every fetch of the session.
     """
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
         self._folder = folder
+        self.stopped = threading.Event()
         self._guard = threading.Lock()
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -73,7 +74,9 @@ class Depot:
             asked = fetch.plan(replace(lock, entries=tuple(entries)), self.folder)
             if asked.missing:
                 on_start(asked.size)
-                fetch.apply(asked, on_progress=lambda progress: on_progress(progress.bytes_done))
+                fetch.apply(
+                    asked, on_progress=lambda progress: on_progress(progress.bytes_done), stop=self.stopped
+                )
 
     def path(self, file: Wheel) -> pathlib.Path:
         """Return where a file lies, or will lie."""

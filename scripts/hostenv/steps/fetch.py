@@ -11,6 +11,7 @@ from hostenv.agent.wheelhouse import Wheel, Wheelhouse
 from hostenv.errors import RefusedError, SupplyError
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
     from hostenv.index.fetch import Progress
@@ -72,8 +73,9 @@ def apply(
     *,
     on_progress: Callable[[Progress], None] | None = None,
     jobs: int | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
-    """Bring the missing wheels: all of them or a :class:`~hostenv.errors.SupplyError`.
+    """Bring the missing wheels: all of them or a :class:`~hostenv.errors.SupplyError`, also by ``stop``.
 
     Raises :class:`RefusedError` before anything is written when they would not fit on the disk.
     """
@@ -92,7 +94,7 @@ def apply(
     house = Wheelhouse(str(asked.wheelhouse))
     for entry in asked.wrong:
         house.discard(wheel_of(entry))
-    fetch(sources, house, logins=logins, on_progress=on_progress, jobs=jobs or JOBS)
+    fetch(sources, house, logins=logins, on_progress=on_progress, jobs=jobs or JOBS, stop=stop)
 
 
 def paths(lock: Lock, wheelhouse: pathlib.Path) -> Sequence[pathlib.Path]:

@@ -119,4 +119,5 @@ def _fetch(archive: PythonArchive, url: str, depot: Depot) -> None:
         [Source(sha256=archive.sha256, filename=archive.file, size=size, url=url)],
         depot.house,
         logins={},
+        stop=depot.stopped,
     )

@@ -51,6 +51,7 @@ class Session:
         specs = {spec.name: spec for spec in chosen}
 
         def on_one(spec: Spec, turn: Turn) -> HostResult:
+            turn.ends_with(self.depot.stopped.set)  # no host is given up but by an interrupt: for all of them
             try:
                 return work(self, spec, turn)
             finally:

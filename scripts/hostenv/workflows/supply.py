@@ -141,7 +141,11 @@ class LocalSupply(_Common):
         """Fetch what is missing."""
         if self._plan.missing:
             self._progress.phase("fetch", self._plan.size)
-            fetch.apply(self._plan, on_progress=lambda progress: self._progress.advance(progress.bytes_done))
+            fetch.apply(
+                self._plan,
+                on_progress=lambda progress: self._progress.advance(progress.bytes_done),
+                stop=self._depot.stopped,
+            )
         return {entry.sha256: str(self.local_wheel(entry)) for entry in self._lock.entries}
 
     def local_wheel(self, entry: LockEntry) -> pathlib.Path:
