@@ -37,7 +37,7 @@ def looked(venv: pathlib.Path, *known: object, full: bool = False) -> Facts:
     return Facts(
         Installed.from_answer(facts["survey"], "test"),
         SiteFacts.from_answer(facts["site"], "test"),
-        LiveFacts.from_answer(answer["live"], "test", str(venv)),
+        LiveFacts.from_answer(answer["live"], "test", answer["path"]),
         *known,
     )
 

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 ALIGN = (
     "moe_align_block_size(Tensor topk_ids, int num_experts, int block_size, Tensor! sorted_token_ids, "
-    "Tensor! experts_ids, Tensor! num_tokens_post_pad, Tensor! cumsum_buffer, bool pad_sorted_token_ids{}) -> ()"
+    "Tensor! experts_ids, Tensor! num_tokens_post_pad, Tensor! cumsum_buffer, "
+    "bool pad_sorted_token_ids{}) -> ()"
 )
 """Measured: sgl-kernel 0.3.21's; 0.4.10's has one argument more (catalogue K57)."""
 OLD, NEW = ALIGN.format(""), ALIGN.format(", bool ignore_invalid_expert")
-CALL = "import torch\ndef f(a):\n    torch.ops.sgl_kernel.moe_align_block_size(a, 1, 2, a, a, a, a, True, {})\n"
+CALL = (
+    "import torch\ndef f(a):\n    torch.ops.sgl_kernel.moe_align_block_size(a, 1, 2, a, a, a, a, True, {})\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +89,15 @@ def test_guarded_calls_are_left_out_and_others_read(tmp_path: pathlib.Path) -> N
 
 @pytest.mark.parametrize(
     ("content", "answer"),
-    [(b"x = 1\n", None), (b"torch.ops.sgl_kernel.f(\n", "cannot be parsed"), (b"torch.ops.sgl_kernel\0", "parsed")],
+    [
+        (b"x = 1\n", None),
+        (b"torch.ops.sgl_kernel.f(\n", "cannot be parsed"),
+        (b"torch.ops.sgl_kernel\0", "parsed"),
+    ],
 )
-def test_a_source_that_does_not_parse_is_told(tmp_path: pathlib.Path, content: bytes, answer: str | None) -> None:
+def test_a_source_that_does_not_parse_is_told(
+    tmp_path: pathlib.Path, content: bytes, answer: str | None
+) -> None:
     said = pysource.read(str(put(tmp_path / "a.py", content)), ("sgl_kernel",), ("sgl_kernel",))
     assert (said is None) if answer is None else (answer in str(said))
 
@@ -100,12 +109,18 @@ def kernel(tmp_path: pathlib.Path, *schemas: str, version: str = "0.4.10") -> di
     return distribution(
         "sglang-kernel",
         version,
-        {"sgl_kernel/__init__.py": "def gemm(): ...\n", "sgl_kernel/sm100/common_ops.abi3.so": built.read_bytes()},
+        {
+            "sgl_kernel/__init__.py": "def gemm(): ...\n",
+            "sgl_kernel/sm100/common_ops.abi3.so": built.read_bytes(),
+        },
     )
 
 
 def site(
-    tmp_path: pathlib.Path, source: str, kernels: dict[str, str | bytes], requires: str = "sglang-kernel==0.4.10"
+    tmp_path: pathlib.Path,
+    source: str,
+    kernels: dict[str, str | bytes],
+    requires: str = "sglang-kernel==0.4.10",
 ) -> Facts:
     sglang = distribution("sglang", "0.5.23", {"sglang/moe.py": source}, requires=[requires])
     return looked(make_environment(tmp_path / "venv", {**kernels, **sglang}))
@@ -142,7 +157,7 @@ GONE = "import torch\nx = torch.ops.sgl_kernel.awq_dequantize(1)\n"
 
 @needs_gcc
 def test_an_operator_that_another_kernel_has_not_is_an_error(tmp_path: pathlib.Path) -> None:
-    """vllm-project/vllm#5454's form: '_OpNamespace' has no attribute; awq_dequantize went with 0.4 (measured)."""
+    """vllm-project/vllm#5454's form: '_OpNamespace' has no attribute; 0.4 has no awq_dequantize (measured)."""
     facts = site(tmp_path, GONE, kernel(tmp_path, NEW), "sglang-kernel==0.4.4")
     (finding,) = said(facts, "operator-missing")
     assert finding.severity is Severity.ERROR
@@ -150,7 +165,9 @@ def test_an_operator_that_another_kernel_has_not_is_an_error(tmp_path: pathlib.P
 
 
 @needs_gcc
-def test_an_operator_of_another_platform_is_no_fault_where_the_two_belong_together(tmp_path: pathlib.Path) -> None:
+def test_an_operator_of_another_platform_is_no_fault_of_what_belongs_together(
+    tmp_path: pathlib.Path,
+) -> None:
     assert said(site(tmp_path, GONE, kernel(tmp_path, NEW)), "operator-missing") == []
 
 
@@ -168,7 +185,9 @@ def test_an_operator_registered_by_name_only_counts(tmp_path: pathlib.Path) -> N
 
 @needs_gcc
 @pytest.mark.parametrize(("version", "fault"), [("0.3.21", True), ("0.4.10", False), ("0.4.11", False)])
-def test_a_minimum_that_stands_in_code_is_judged(tmp_path: pathlib.Path, version: str, *, fault: bool) -> None:
+def test_a_minimum_that_stands_in_code_is_judged(
+    tmp_path: pathlib.Path, version: str, *, fault: bool
+) -> None:
     """verl-project/verl#1832, sgl-project/sglang#11242: less than the minimum required version."""
     source = 'assert_pkg_version("sglang-kernel", "0.4.10", "reinstall")\n'
     (facts) = site(tmp_path, source, kernel(tmp_path, NEW, version=version), "sglang-kernel")

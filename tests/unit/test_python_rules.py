@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import pathlib
 import py_compile
 import subprocess
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hostenv.checks import python_rules
 from hostenv.checks.finding import Finding, Severity
-from hostenv.checks.judge import Facts
 from hostenv.checks.record import Applied
 from hostenv.facts.site import LiveFacts
 from hostenv.facts.surroundings import ServiceSettings
 from kit.environment import SITE, distribution, make_environment, put
 from kit.sites import found, looked
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from hostenv.checks.judge import Facts
 
 EXTENSION = "{}.cpython-310-x86_64-linux-gnu.so"
 
@@ -35,7 +39,9 @@ def wheel(tmp_path: pathlib.Path, *files: str, tag: str = "cp310-abi3-linux_x86_
 
 def test_an_extension_for_one_python_in_an_abi3_wheel_is_told(tmp_path: pathlib.Path) -> None:
     """sgl-project/sglang#37640: infllm_ops of sglang-kernel 0.4.10."""
-    (finding,) = said(wheel(tmp_path, EXTENSION.format("k/infllm_ops"), "k/common_ops.abi3.so"), "extension-mislabelled")
+    (finding,) = said(
+        wheel(tmp_path, EXTENSION.format("k/infllm_ops"), "k/common_ops.abi3.so"), "extension-mislabelled"
+    )
     assert (finding.kind, finding.severity) == ("K46", Severity.WARNING)
     assert finding.object == EXTENSION.format("k/infllm_ops")
 
@@ -84,7 +90,9 @@ def test_a_package_both_installed_and_editable_is_told(tmp_path: pathlib.Path) -
     (finding,) = said(looked(venv), "source-tree-twice")
     assert (finding.object, finding.kind) == ("sglang", "K48")
     program = f"import site; site.addsitedir({str(venv / SITE)!r}); import sglang; print(sglang.__file__)"
-    done = subprocess.run((sys.executable, "-I", "-S", "-c", program), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        (sys.executable, "-I", "-S", "-c", program), capture_output=True, text=True, check=True
+    )
     assert done.stdout.startswith(str(venv / SITE))
 
 
@@ -94,7 +102,10 @@ def test_a_package_that_is_editable_only_is_no_fault(tmp_path: pathlib.Path) -> 
 
 def test_a_finder_of_setuptools_is_read(tmp_path: pathlib.Path) -> None:
     venv = make_environment(tmp_path / "venv", distribution("sglang", "1.0", {"sglang/__init__.py": ""}))
-    put(venv / SITE / "__editable___sglang_1_0_finder.py", "MAPPING: dict[str, str] = {'sglang': '/src/sglang'}\n")
+    put(
+        venv / SITE / "__editable___sglang_1_0_finder.py",
+        "MAPPING: dict[str, str] = {'sglang': '/src/sglang'}\n",
+    )
     (finding,) = said(looked(venv), "source-tree-twice")
     assert "/src/sglang" in finding.message
 
@@ -133,7 +144,8 @@ def test_another_python_than_the_packages_is_an_error(tmp_path: pathlib.Path) ->
 
 
 @pytest.mark.parametrize(
-    ("interpreter", "severity"), [("/gone/venv/bin/python", Severity.ERROR), (sys.executable, Severity.WARNING)]
+    ("interpreter", "severity"),
+    [("/gone/venv/bin/python", Severity.ERROR), (sys.executable, Severity.WARNING)],
 )
 def test_scripts_of_a_moved_environment_are_told(
     tmp_path: pathlib.Path, interpreter: str, severity: Severity

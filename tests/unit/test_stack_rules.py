@@ -25,7 +25,9 @@ def said(facts: Facts, rule: str) -> list[Finding]:
     return found(facts, stack_rules.RULES, rule)
 
 
-def site(tmp_path: pathlib.Path, *distributions: tuple[str, str, tuple[str, ...]], **requires: str) -> pathlib.Path:
+def site(
+    tmp_path: pathlib.Path, *distributions: tuple[str, str, tuple[str, ...]], **requires: str
+) -> pathlib.Path:
     files: dict[str, str | bytes] = {}
     for name, version, paths in distributions:
         wanted = [requires[name.replace("-", "_")]] if name.replace("-", "_") in requires else []
@@ -51,7 +53,9 @@ def test_variants_for_several_cudas_are_no_mixture(tmp_path: pathlib.Path) -> No
     assert said(looked(venv, known), "cuda-major-mixed") == []
 
 
-@pytest.mark.parametrize(("version", "fault"), [("0.4.4+cu129", True), ("0.4.4+cu130", False), ("0.4.4", False)])
+@pytest.mark.parametrize(
+    ("version", "fault"), [("0.4.4+cu129", True), ("0.4.4+cu130", False), ("0.4.4", False)]
+)
 def test_a_label_that_lies_is_told(tmp_path: pathlib.Path, version: str, *, fault: bool) -> None:
     venv = site(tmp_path, ("sglang-kernel", version, ("sgl_kernel/a.so",)))
     assert len(said(looked(venv, loads(an_object("sgl_kernel/a.so", CUDA_13))), "cuda-label-false")) == fault
@@ -71,11 +75,15 @@ def test_torchvision_of_another_torch(
 ) -> None:
     """pytorch/vision README: 0.26 is made for 2.11, 0.29 for 2.14. K07: torchvision::nms does not exist."""
     venv = site(tmp_path, ("torch", torch, ("torch/a.so",)), ("torchvision", vision, ("torchvision/_C.so",)))
-    facts = looked(venv, loads(an_object("torchvision/_C.so", loads=ok, symbol="" if ok else "_ZN3c10x"), torch=torch))
+    facts = looked(
+        venv, loads(an_object("torchvision/_C.so", loads=ok, symbol="" if ok else "_ZN3c10x"), torch=torch)
+    )
     assert [each.severity for each in said(facts, "torch-trio")] == ([severity] if severity else [])
 
 
-@pytest.mark.parametrize(("cuda", "version", "fault"), [(None, "2.11.0+cpu", True), ("13.0", "2.11.0", False)])
+@pytest.mark.parametrize(
+    ("cuda", "version", "fault"), [(None, "2.11.0+cpu", True), ("13.0", "2.11.0", False)]
+)
 def test_torch_without_cuda_is_an_error_where_something_needs_it(
     tmp_path: pathlib.Path, cuda: str | None, version: str, *, fault: bool
 ) -> None:
@@ -93,7 +101,9 @@ NVRTC = "nvidia/cu13/lib/libnvrtc.so.13"
     ("beside", "word"),
     [("libnvrtc-builtins.so.13.0", None), ("libnvrtc-builtins.so.13.1", "13.0"), (None, "libnvrtc-builtins")],
 )
-def test_nvrtc_needs_the_builtins_of_its_minor(tmp_path: pathlib.Path, beside: str | None, word: str | None) -> None:
+def test_nvrtc_needs_the_builtins_of_its_minor(
+    tmp_path: pathlib.Path, beside: str | None, word: str | None
+) -> None:
     """pytorch/pytorch#150399: failed to open libnvrtc-builtins.so.13.0."""
     paths = (NVRTC, *([f"nvidia/cu13/lib/{beside}"] if beside else []))
     findings = said(looked(site(tmp_path, ("nvidia-cuda-nvrtc", "13.0.88", paths))), "companion-missing")
@@ -104,20 +114,27 @@ def test_nvrtc_needs_the_builtins_of_its_minor(tmp_path: pathlib.Path, beside: s
 def test_cudnn_needs_all_its_parts(tmp_path: pathlib.Path) -> None:
     parts = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
     whole = ("nvidia/cudnn/lib/libcudnn.so.9", *(f"nvidia/cudnn/lib/libcudnn_{part}.so.9" for part in parts))
-    assert said(looked(site(tmp_path / "a", ("nvidia-cudnn-cu13", "9.15.0", whole))), "companion-missing") == []
-    (finding,) = said(looked(site(tmp_path / "b", ("nvidia-cudnn-cu13", "9.15.0", whole[:-1]))), "companion-missing")
+    assert (
+        said(looked(site(tmp_path / "a", ("nvidia-cudnn-cu13", "9.15.0", whole))), "companion-missing") == []
+    )
+    (finding,) = said(
+        looked(site(tmp_path / "b", ("nvidia-cudnn-cu13", "9.15.0", whole[:-1]))), "companion-missing"
+    )
     assert "libcudnn_engines_runtime_compiled.so.9" in finding.message
 
 
 @pytest.mark.parametrize(
-    ("cubin", "severity"), [("0.6.12", None), ("0.6.12+cu130", None), ("0.6.1", Severity.ERROR), ("0.6.13", Severity.ERROR)]
+    ("cubin", "severity"),
+    [("0.6.12", None), ("0.6.12+cu130", None), ("0.6.1", Severity.ERROR), ("0.6.13", Severity.ERROR)],
 )
 def test_flashinfers_parts_have_one_version(
     tmp_path: pathlib.Path, cubin: str, severity: Severity | None
 ) -> None:
-    """vllm-project/vllm#49804; a local version is equal (flashinfer#4337), 0.6.1 is not 0.6.12 (flashinfer#4514)."""
+    """vllm-project/vllm#49804; a local version is equal (#4337), 0.6.1 is not 0.6.12 (#4514)."""
     venv = site(tmp_path, ("flashinfer-python", "0.6.12", ()), ("flashinfer-cubin", cubin, ()))
-    assert [each.severity for each in said(looked(venv), "flashinfer-skew")] == ([severity] if severity else [])
+    assert [each.severity for each in said(looked(venv), "flashinfer-skew")] == (
+        [severity] if severity else []
+    )
 
 
 def test_a_bypass_of_flashinfers_check_is_told(tmp_path: pathlib.Path) -> None:

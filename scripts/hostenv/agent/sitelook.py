@@ -71,7 +71,7 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
         walked = walk.walk(os.fsencode(real))
         stat = environment.stat_digest(real, walked, moment)
         if seen and seen == stat:
-            return {"stat": stat, "live": live, "facts": None}
+            return {"path": real, "stat": stat, "live": live, "facts": None}
         installed = record.installed(real)
         if full:
             known = statcache.StatCache.load(os.path.join(real, OWN, "stat"))
@@ -88,7 +88,7 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
             "site": _site(real, walked, installed, changed, namespaces or {}, kernels),
             "applied": (read_json(os.path.join(real, OWN, "facts.json")) or {}).get("applied"),
         }
-    return {"stat": stat, "live": live, "facts": facts}
+    return {"path": real, "stat": stat, "live": live, "facts": facts}
 
 
 def _survey(looked: Tree, *, full: bool, installed: List[Distribution]) -> Dict[str, Any]:

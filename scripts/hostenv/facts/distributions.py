@@ -166,7 +166,7 @@ class Installed:
         >>> installed.within_site("lib/python3.12/site-packages/torch/__init__.py")  # doctest: +SKIP
         'torch/__init__.py'
         """
-        return posixpath.relpath(path, self.site) if self.site else path
+        return posixpath.relpath(path or ".", self.site) if self.site else path
 
     def by_name(self) -> Mapping[NormalizedName, Distribution]:
         """Return the distributions by normalised name; of two with one name, the last."""

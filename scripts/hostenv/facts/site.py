@@ -202,7 +202,7 @@ class SiteFacts:
 
     def within(self, path: str) -> str:
         """Return a path relative to ``site-packages``, as findings name it."""
-        return posixpath.relpath(path, self.path)
+        return posixpath.relpath(path or ".", self.path or ".")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -56,7 +56,7 @@ def look_at_site(reach: Reach, spec: Spec, venv: str, listener: Listener, *, ful
 
 
 def site_facts(
-    spec: Spec, venv: str, answer: Mapping[str, Any], saved: SavedFacts | None, *, own: bool
+    spec: Spec, answer: Mapping[str, Any], saved: SavedFacts | None, *, own: bool
 ) -> tuple[object, ...]:
     """Return what was looked at, typed: one value a type, for the judge.
 
@@ -65,7 +65,7 @@ def site_facts(
     """
     facts = answer["facts"]
     installed = Installed.from_answer(facts["survey"], spec.name)
-    live = LiveFacts.from_answer(answer["live"], spec.name, venv)
+    live = LiveFacts.from_answer(answer["live"], spec.name, str(answer["path"]))
     if saved:
         glibc = saved.facts.system.glibc
         libc = f"glibc {glibc.value}" if glibc.is_known else None

@@ -183,7 +183,7 @@ class _Reader:
             host=self.saved is None,
         )
         self.listener.phase(spec.name, "files")
-        looked = look_at_site(self.reach, spec, venv, self.listener, full=self.request.rehash)
+        looked = look_at_site(self.reach, spec, venv, self.listener, full=own or self.request.rehash)
         loads = LoadFacts.from_dict(answer, name=f"{spec.name}: shared objects")
         return Facts(
             loads,
@@ -193,7 +193,7 @@ class _Reader:
             self.host,
             service,
             Surroundings.from_dict(around, name=f"{spec.name}: surroundings"),
-            *site_facts(spec, venv, looked, self.saved, own=own),
+            *site_facts(spec, looked, self.saved, own=own),
         )
 
 
