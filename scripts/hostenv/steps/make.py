@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 UNPACKED = 2.6
 """Bytes of a build for a byte of its wheels: 9.95 GB from 4.05 GB, sglang 0.5.23, measured 2026-12."""
 
+NO_PYTHON = "install one (deadsnakes, pyenv, python-build-standalone), or change platform.python"
+"""What to do about an interpreter that a host lacks."""
 
 _GB = 10**9
 
@@ -226,5 +228,5 @@ def choose_python(agent: Agent, minor: str, host: str) -> HostPython:
     there = ", ".join(f"{each.version} ({each.path})" for each in pythons_of(agent)) or "none"
     raise HostError(
         f"{host}: there is no CPython {minor}; found: {there}",
-        hint="install one (deadsnakes, pyenv, python-build-standalone), or change platform.python",
+        hint=NO_PYTHON,
     )

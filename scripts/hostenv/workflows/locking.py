@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hostenv.errors import HostError, InputError, RefusedError
 from hostenv.spec.lockplatform import LockPlatform
 from hostenv.steps import lockfile, resolve
-from hostenv.steps.make import pythons_of
+from hostenv.steps.make import NO_PYTHON, pythons_of
 
 if TYPE_CHECKING:
     import pathlib
@@ -51,6 +51,15 @@ class Locked:
             lockfile.store(self.lock, self.path)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Made:
+    """A lock of this session, for whom and for which platform it was had."""
+
+    host: str
+    platform: LockPlatform
+    locked: Locked
+
+
 class Locker:
     """Finds or makes the locks of one session. Hosts that share a lock share one resolution."""
 
@@ -59,7 +68,7 @@ class Locker:
         self._upgrade = tuple(name or resolve.ALL for name in upgrade or ())
         self._relock = relock
         self._resolving = threading.Lock()
-        self._made: dict[pathlib.Path, Locked] = {}
+        self._made: dict[pathlib.Path, _Made] = {}
 
     def lock(
         self, spec: Spec, platform: LockPlatform, announce: Callable[[], None], *, allowed: bool = False
@@ -67,14 +76,23 @@ class Locker:
         """Return the lock of a spec for a platform.
 
         A missing or stale lock is made where the host is local, ``allowed`` is set, or the operator asked
-        for it (``--relock``, ``--upgrade``); else it is refused, with what changed.
+        for it (``--relock``, ``--upgrade``); else it is refused, with what changed. Raises
+        :class:`InputError` for a host whose platform is not that of the host which had this lock before.
         """
         may = allowed or spec.is_local or self._relock or bool(self._upgrade)
         path = self._fleet.lock_path(spec, python=platform.python, arch=platform.arch)
         with self._resolving:
-            if path not in self._made:
-                self._made[path] = self._find(spec, platform, path, announce if may else None)
-            return self._made[path]
+            made = self._made.get(path)
+            if made is None:
+                locked = self._find(spec, platform, path, announce if may else None)
+                made = self._made[path] = _Made(host=spec.name, platform=platform, locked=locked)
+        if made.platform != platform:
+            raise InputError(
+                f"{made.host} and {spec.name} share envspecs/locks/{path.name}, with glibc "
+                f"{made.platform.glibc} and {platform.glibc}",
+                hint="set platform.glibc in what both extend, to the oldest of its hosts",
+            )
+        return made.locked
 
     def _find(
         self, spec: Spec, platform: LockPlatform, path: pathlib.Path, announce: Callable[[], None] | None
@@ -100,7 +118,8 @@ def platform_of(
     """Return the platform to lock for: the spec's, completed by what the host says.
 
     ``python`` is a minor version that the operator chose among those that the spec allows.
-    Raises :class:`InputError` where neither says it, or no lock can be made for it.
+    Raises :class:`InputError` where neither says it, or no lock can be made for it,
+    :class:`RefusedError` where the host could not run what is locked: nothing has been downloaded yet.
     """
     arch = spec.platform.arch or (state.arch if state else None)
     glibc = (
@@ -119,9 +138,33 @@ def platform_of(
             hint="set it in [platform]",
         )
     try:
-        return LockPlatform(python=str(python), arch=str(arch), glibc=str(glibc))
+        platform = LockPlatform(python=str(python), arch=str(arch), glibc=str(glibc))
     except ValueError as error:
         raise InputError(f"{spec.path.name}: platform: {error}") from error
+    if state:
+        _require_fit(spec.name, platform, state)
+    return platform
+
+
+def _require_fit(host: str, platform: LockPlatform, state: RootState) -> None:
+    """Refuse a host on which wheels of the platform would not load (PEP 600): older glibc, other arch."""
+    if state.arch != platform.arch:
+        raise RefusedError(
+            f"{host}: the host is {state.arch}, the lock is for {platform.arch}",
+            hint="change platform.arch in the spec",
+        )
+    if state.glibc is None or _numbers(state.glibc) < _numbers(platform.glibc):
+        has = f"glibc {state.glibc}" if state.glibc else "no glibc: another C library"
+        raise RefusedError(
+            f"{host}: the host has {has}, the lock needs {platform.glibc}",
+            hint="set platform.glibc to the host's and lock again; wheels for less may exist"
+            if state.glibc
+            else "hostenv's locks are of manylinux wheels, which need glibc",
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def _python_of(spec: Spec, agent: Agent | None) -> str | None:
@@ -136,5 +179,8 @@ def _python_of(spec: Spec, agent: Agent | None) -> str | None:
         return ".".join(str(spec.supply.python.version).split(".")[:2])
     if not fitting:
         there = ", ".join(f"{each.version} ({each.path})" for each in pythons_of(agent)) or "none"
-        raise HostError(f"{spec.name}: no CPython fits {spec.platform.python}; found: {there}")
+        raise HostError(
+            f"{spec.name}: no CPython fits {spec.platform.python}; found: {there}",
+            hint=f"{NO_PYTHON}; or name an archive of one in [supply.python]",
+        )
     return ".".join(fitting[0].version.split(".")[:2])
