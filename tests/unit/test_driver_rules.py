@@ -141,6 +141,13 @@ def test_gpus_that_a_container_hides() -> None:
     assert "PCI 0000:00:06.0: 10de:2335, driver nvidia" in found.evidence
 
 
+def test_a_host_that_shows_nothing_at_all_is_unknown() -> None:
+    changes = {"gpus": None, "driver.kernel_gpus": None, "driver.pci": None}
+    assert ("unknown", "gpu-facts-hidden", "K26") in told(judged(host=changes))
+    none = {"gpus": None, "driver.kernel_gpus": None, "driver.pci": []}
+    assert "gpu-facts-hidden" not in [one.rule for one in judged(host=none)]
+
+
 def test_a_stub_in_the_place_of_the_driver() -> None:
     stub = "/usr/local/cuda/lib64/stubs"
     folder = LibraryFolder(path=stub, told_by="LD_LIBRARY_PATH", libraries=("libcuda.so.1",))
@@ -167,6 +174,16 @@ def test_blackwell_needs_the_open_module(*, is_open: bool | None, expected: str)
         "driver.kernel_module": {"version": "580.159.04", "open": is_open},
     }
     assert told(judged(host=changes)) == [(expected, "open-module-needed", "K29")]
+
+
+def test_blackwell_that_the_right_module_does_not_start() -> None:
+    changes = {
+        "driver.pci": [{"address": "0000:01:00.0", "device": "0x2b85", "driver": "nvidia"}],
+        "gpus": [],
+    }
+    (found,) = judged(host=changes)
+    assert told([found]) == [("error", "open-module-needed", "K29")]
+    assert "Above 4G Decoding" in str(found.fix)
 
 
 def test_blackwell_with_the_open_module_is_sound() -> None:

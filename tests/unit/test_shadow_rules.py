@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pytest
+
+from hostenv.agent.elf import read_elf
+from hostenv.facts.objects import Load, LoadFacts, SharedObject
+from kit.elf import needs_gcc, real, shared
 from kit.surroundings import VENV, LibraryFolder, around, judged, loads, service, told
+
+if TYPE_CHECKING:
+    import pathlib
 
 _CUDA = LibraryFolder(
     path="/usr/local/cuda-13.0/lib64", told_by="LD_LIBRARY_PATH", libraries=("libcublas.so.13", "libfoo.so.1")
@@ -44,6 +53,28 @@ def test_the_cudnn_that_torch_2_9_1_must_not_have() -> None:
     (found,) = judged(loads({"torch": "2.9.1", "nvidia-cudnn-cu13": "9.10.2.21"}))
     assert told([found]) == [("warning", "cudnn-known-bad", "K13")]
     assert judged(loads({"torch": "2.9.1", "nvidia-cudnn-cu13": "9.16.0.29"})) == []
+
+
+def _needing(size: int) -> LoadFacts:
+    fine = Load(loads=True)
+    item = SharedObject(path="vendor/_C.so", alone=fine, after=fine, static_tls=size)
+    return replace(loads(), objects=(item,))
+
+
+@needs_gcc
+@pytest.mark.parametrize("size", [1500, 2500])
+def test_thread_storage_beyond_what_the_real_loader_keeps(tmp_path: pathlib.Path, size: int) -> None:
+    model = '__attribute__((tls_model("initial-exec")))'
+    path = shared(tmp_path, "a.so", f"__thread {model} char x[{size}]; char *f(void) {{ return x; }}")
+    refused = "static TLS block" in real(path)
+    expected = [("warning", "static-tls", "K17")] if refused else []
+    assert read_elf(str(path)).tls_size == size
+    assert told(judged(_needing(size))) == expected
+
+
+def test_thread_storage_that_a_tunable_provides() -> None:
+    tuned = service({"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=5000"})
+    assert judged(_needing(2500), tuned) == []
 
 
 def test_an_nccl_that_a_variable_names() -> None:

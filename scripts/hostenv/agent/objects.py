@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 from hostenv.agent import loadersystem, objectcache, preload, pyvenv, reading
 from hostenv.agent.companions import Companions
 from hostenv.agent.elf import read_elf
+from hostenv.agent.elfmodel import DF_STATIC_TLS
 from hostenv.agent.hostfiles import HostFiles
 from hostenv.agent.loader import Process
 from hostenv.agent.loadermodel import File, LoadError, Refusal, System
@@ -241,6 +242,8 @@ def _described(judge: Judge, site: str, path: str, alone: Process, after: Proces
     if isinstance(opened, File):
         described["machine"] = opened.elf.machine
         described["needed"] = list(opened.elf.needed)
+        if opened.elf.flags & DF_STATIC_TLS and opened.elf.tls_size:
+            described["static_tls"] = opened.elf.tls_size
         if opened.elf.short > 0:
             described["short"] = opened.elf.short
         if opened.elf.soname:

@@ -76,7 +76,7 @@ ARCH_LIST = Rule(
     id="jit-arch-list",
     severity=Severity.ERROR,
     kind="K40",
-    reference="https://github.com/flashinfer-ai/flashinfer/issues/1115",
+    reference="https://github.com/flashinfer-ai/flashinfer/issues/371",
     check=_arch_lists,
 )
 ROCM = Rule(

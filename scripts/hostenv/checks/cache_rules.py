@@ -47,7 +47,8 @@ def _skew(facts: Facts) -> Iterator[Finding]:
             f"it is left unused, kernels are fetched or compiled instead: {name} is {version}" if mild else
             f"`import flashinfer` fails: {name} {version} does not match flashinfer-python {python}",
             evidence=(f"flashinfer-python {python}", f"{name} {version}"),
-            fix=f"constraints: flashinfer-python=={_public(python)} {name}=={_public(python)}",
+            fix=f"constraints: flashinfer-python=={_public(python)}, {name}=={_public(python)} (from"
+            " FlashInfer's own index where the default one has it not)",
         )  # fmt: skip
     yield from _jit_cache_cuda(facts, installed.get("flashinfer-jit-cache"))
 

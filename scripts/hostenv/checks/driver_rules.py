@@ -223,7 +223,7 @@ def _nodes_fix(facts: Facts, path: str) -> str:
 def _hidden(facts: Facts) -> Iterator[Finding]:
     host = facts[HostFacts]
     shown = host.driver.pci.or_else(())
-    if host.gpus.is_known or not shown:
+    if host.gpus.is_known or (host.driver.pci.is_known and not shown):
         return
     kernel = host.driver.kernel_gpus
     yield HIDDEN.finding(
@@ -287,6 +287,15 @@ def _open_module(facts: Facts) -> Iterator[Finding]:
             evidence=tuple(f"PCI {gpu.address}: 10de:{gpu.device[2:]}" for gpu in concerned),
             fix=f"install the open kernel module of {module.version} (package nvidia-open or"
             " nvidia-driver-NNN-open) and reboot",
+        )
+    elif host.gpus.known_value == ():
+        yield OPEN_MODULE.finding(
+            object=name,
+            message="CUDA finds no GPU: the driver shows none, though the right kernel module is loaded",
+            evidence=tuple(
+                f"PCI {gpu.address}: 10de:{gpu.device[2:]}, nvidia-smi: none" for gpu in concerned
+            ),
+            fix="switch on Above 4G Decoding and Resizable BAR in the machine's firmware",
         )
 
 

@@ -87,7 +87,7 @@ PROCESSOR = Rule(
     id="processor-too-old",
     severity=Severity.ERROR,
     kind="K56",
-    reference="https://github.com/kvcache-ai/ktransformers/issues/265",
+    reference="https://github.com/IBM/MAX-Object-Detector/issues/131",
     check=_processor,
 )
 

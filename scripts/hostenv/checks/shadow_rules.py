@@ -1,4 +1,4 @@
-"""Rules on libraries that come before the environment's own: catalogue K12, K13 and K20."""
+"""Rules on libraries that come before or beside the environment's own: catalogue K12, K13, K17 and K20."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _CUDNN = "libcudnn"
 _NCCL_FILES = ("VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH", "TORCH_NCCL_SO_PATH")
 _NCCL_PLUGIN = re.compile(r"libnccl-(?:net|tuner|profiler)[\w-]*\.so[.\d]*")
 _SHOWN = 6
+_TLS_SURPLUS = 1664
 _SLOW_CUDNN = ("2.9.1", (9, 15))
 """torch 2.9.1 with a cuDNN before 9.15: conv3d (pytorch/pytorch#168167)."""
 
@@ -101,6 +102,26 @@ def _slow_cudnn(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def _static_tls(facts: Facts) -> Iterator[Finding]:
+    """Yield that objects opened later may ask for more than glibc keeps for them.
+
+    Measured with glibc 2.36: an object of 1664 bytes loads, one of 1800 does not (elf/dl-tls.c, surplus).
+    """
+    objects = facts[LoadFacts].objects
+    wanting = [item for item in objects if item.static_tls and item.verdict.loads is not False]
+    total = sum(item.static_tls for item in wanting)
+    tuned = "optional_static_tls" in facts[ServiceSettings].env.get("GLIBC_TUNABLES", "")
+    if total > _TLS_SURPLUS and not tuned:
+        largest = max(wanting, key=lambda item: item.static_tls)
+        yield STATIC_TLS.finding(
+            object=largest.path,
+            message="where all are imported, the last fails (cannot allocate memory in static TLS block):"
+            f" together they need {total} bytes, {_TLS_SURPLUS} are kept",
+            evidence=tuple(f"{item.path}: {item.static_tls} bytes" for item in wanting[:_SHOWN]),
+            fix=f'service.env.GLIBC_TUNABLES = "glibc.rtld.optional_static_tls={2 * total}"',
+        )
+
+
 def _nccl(facts: Facts) -> Iterator[Finding]:
     service, around = facts[ServiceSettings], facts[Surroundings]
     for name in _NCCL_FILES:
@@ -150,6 +171,13 @@ KNOWN_BAD = Rule(
     reference="https://github.com/pytorch/pytorch/issues/168167",
     check=_slow_cudnn,
 )
+STATIC_TLS = Rule(
+    id="static-tls",
+    severity=Severity.WARNING,
+    kind="K17",
+    reference="https://github.com/NVIDIA/DALI/issues/5519",
+    check=_static_tls,
+)
 NCCL = Rule(
     id="nccl-from-outside",
     severity=Severity.NOTE,
@@ -157,5 +185,5 @@ NCCL = Rule(
     reference="https://github.com/vllm-project/vllm/issues/42354",
     check=_nccl,
 )
-RULES = (SHADOWED, CUDNN, KNOWN_BAD, NCCL)
-"""Catalogue K12, K13 and K20."""
+RULES = (SHADOWED, CUDNN, KNOWN_BAD, STATIC_TLS, NCCL)
+"""Catalogue K12, K13, K17 and K20."""

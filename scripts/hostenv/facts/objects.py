@@ -69,6 +69,7 @@ class SharedObject:
     ``alone`` is its verdict in the bare interpreter, ``after`` that after the preload, ``used`` that where
     its package opens others first. ``machine`` is ELF's e_machine, ``None`` for a 32-bit file. ``short`` are
     the bytes that its segments name beyond its end: it may load all the same, and die when they are used.
+    ``static_tls`` are the bytes that it needs in the thread's static block (DF_STATIC_TLS).
     """
 
     path: str
@@ -79,6 +80,7 @@ class SharedObject:
     needed: tuple[str, ...] = ()
     soname: str | None = None
     short: int = 0
+    static_tls: int = 0
 
     @property
     def verdict(self) -> Load:
@@ -103,6 +105,7 @@ class SharedObject:
             needed=table.get("needed", list_of(text), ()),
             soname=table.get("soname", optional(text), None),
             short=table.get("short", natural, 0),
+            static_tls=table.get("static_tls", natural, 0),
         )
 
 
