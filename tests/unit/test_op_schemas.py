@@ -157,7 +157,7 @@ GONE = "import torch\nx = torch.ops.sgl_kernel.awq_dequantize(1)\n"
 
 @needs_gcc
 def test_an_operator_that_another_kernel_has_not_is_an_error(tmp_path: pathlib.Path) -> None:
-    """vllm-project/vllm#5454's form: '_OpNamespace' has no attribute; 0.4 has no awq_dequantize (measured)."""
+    """vllm-project/vllm#5454's form: '_OpNamespace' has no attribute; 0.4 has no awq_dequantize."""
     facts = site(tmp_path, GONE, kernel(tmp_path, NEW), "sglang-kernel==0.4.4")
     (finding,) = said(facts, "operator-missing")
     assert finding.severity is Severity.ERROR

@@ -129,9 +129,9 @@ def test_rows_are_placed_in_the_environment() -> None:
     rows, problems = distinfo.rows(text, SITE.encode())
     assert problems == []
     assert rows == {
-        f"{SITE}/a.py".encode(): distinfo.Row(sha256=b"\xff" * 32),
+        f"{SITE}/a.py".encode(): distinfo.Row(sha256=b"\xff" * 32, size=1),
         f"{SITE}/odd,name".encode(): distinfo.Row(),
-        b"bin/tool": distinfo.Row(other="sha512"),
+        b"bin/tool": distinfo.Row(other="sha512", size=2),
         f"{SITE}/b/c".encode(): distinfo.Row(),
     }
 
