@@ -213,12 +213,6 @@ CHANCE = Rule(
     reference="https://github.com/astral-sh/uv/issues/15238",
     check=_by_chance,
 )
-UNVERIFIED = Rule(
-    id="record-unverified",
-    severity=Severity.UNKNOWN,
-    reference=_REFERENCE,
-    check=_problems,
-    unknown_gates=True,
-)
+UNVERIFIED = Rule(id="record-unverified", severity=Severity.UNKNOWN, reference=_REFERENCE, check=_problems)
 
 RULES = (INTEGRITY, SERIES, UNOWNED, BYTECODE, CONFLICT, CHANCE, UNVERIFIED)
