@@ -32,8 +32,11 @@ _SCRUBBED = re.compile(r"UV_.*|VIRTUAL_ENV|CONDA_.*|PYTHON.*")
 _DRAWN = re.compile(r"^[^A-Za-z0-9`(\[]+")
 """What earlier releases of uv draw at the start of an explanation's lines."""
 
-_USERINFO = re.compile(r"(?<=//)[^/@\s]+@")
+_USERINFO = re.compile(r"(?<=//)[^/\s]+@")
+"""Up to the last ``@`` before the path: a password may hold one."""
 
+_QUERY = re.compile(r"(?<=://)([^\s?]*\?)\S+?(?=[^\w\s]*(?:\s|$))")
+"""The query of a URL, where tokens are; without what closes a quotation of it."""
 
 _DIES_WITH_US = (
     "import ctypes, os, sys\n"
@@ -127,8 +130,8 @@ def cause(stderr: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Return ``text`` with the user name and password of every URL taken out."""
-    return _USERINFO.sub("", text)
+    """Return ``text`` with the user name, the password and the query of every URL taken out."""
+    return _QUERY.sub(r"\1…", _USERINFO.sub("", text))
 
 
 def _without_conclusions(because: str) -> str:
