@@ -130,16 +130,28 @@ def _can_reflink(folder: str) -> bool:
     return True
 
 
+_BROKEN = ("Traceback (most recent call last)", "MemoryError")
+"""What compileall prints where it failed itself, and not for a source that does not compile."""
+
+
 def compile_bytecode(path: str, final: str, descriptors: Sequence[int]) -> None:
     """Compile every module, checked by source hash, as if ``path`` were ``final``.
 
-    ``checked-hash`` bytecode depends on the source's bytes alone: the same in every build.
+    ``checked-hash`` bytecode depends on the source's bytes alone: the same in every build. Raises
+    :class:`AgentError` where the compilation itself did not come to its end, killed for memory, say.
     """
     argv = (
         *(os.path.join(path, "bin", "python"), "-I", "-S", "-m", "compileall", "-q", "-j", "0"),
         *("--invalidation-mode", "checked-hash", "-s", path, "-p", final, site_packages(path)),
     )
-    # A wheel may ship a file that does not compile (a template, another version's syntax): no fault here.
-    subprocess.run(
+    done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, pass_fds=tuple(descriptors), check=False
     )
+    # A wheel may ship a file that does not compile (a template, another version's syntax): exit 1, no fault
+    # here. Where a worker was killed, that is an exit 1, too, with a traceback.
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    if done.returncode not in (0, 1) or any(sign in said for sign in _BROKEN):
+        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit {done.returncode}"
+        last = said.strip().splitlines()[-1:] or ["nothing said"]
+        message = f"compiling bytecode ended early ({how}): {last[0]}"
+        raise AgentError(message, hint='is the memory enough? build.bytecode = "none" does without')
