@@ -161,8 +161,9 @@ def hash_with_two(folder: pathlib.Path) -> float:
     return time.perf_counter() - begun
 
 
-def compare_builds(bench: Bench) -> None:
-    """Print a line for an empty and one for a full cache."""
+def compare_builds(bench: Bench) -> bool:
+    """Print a line for an empty and one for a full cache; tell whether both are as wanted."""
+    good = True
     render(bench)
     bench.build()
     build = (bench.root / "current/env").resolve()
@@ -185,24 +186,26 @@ def compare_builds(bench: Bench) -> None:
         told = (
             f"build, uv's cache {'empty' if cold else 'full'}: uv alone {statistics.median(uv_alone):.2f} s"
         )
-        verdict(told, statistics.median(ours), allowed)
+        good &= verdict(told, statistics.median(ours), allowed)
+    return good
 
 
-def verdict(what: str, found: float, allowed: float) -> None:
-    """Print a figure beside what is wanted."""
+def verdict(what: str, found: float, allowed: float) -> bool:
+    """Print a figure beside what is wanted; tell whether it is that."""
     mark = "ok" if found <= allowed else "MISSED"
     print(f"{what}; hostenv {found:.2f} s, wanted {allowed:.2f} s, ratio {found / allowed:.2f}  {mark}")
+    return found <= allowed
 
 
-def compare_idle(bench: Bench) -> None:
-    """Print how long nothing to do takes, by either way of starting nox."""
+def compare_idle(bench: Bench) -> bool:
+    """Print how long nothing to do takes, by either way of starting nox; tell whether that is as wanted."""
     bench.build()
     own = (sys.executable, "-m", "nox")
     many = 2 * bench.rounds + 1
     listing = [seconds(lambda: run([*own, "-l"], bench.folder)) for _ in range(many)]
-    verdict("nox -l", statistics.median(listing), 0.3)
+    good = verdict("nox -l", statistics.median(listing), 0.3)
     idle = [seconds(bench.build) for _ in range(many)]
-    verdict("nothing to do, dependencies at hand", statistics.median(idle), 0.5)
+    good &= verdict("nothing to do, dependencies at hand", statistics.median(idle), 0.5)
     with contextlib.suppress(SystemExit):
         bare = bench.folder / "bare"
         run([str(uv.binary()), "venv", "--quiet", str(bare)], bench.folder)
@@ -210,11 +213,12 @@ def compare_idle(bench: Bench) -> None:
         script = [str(bare / "bin/nox"), "-s", "build_env", "--", "local"]
         run(script, bench.folder)
         again = [seconds(lambda: run(script, bench.folder)) for _ in range(many)]
-        verdict("nothing to do, nox's script mode", statistics.median(again), 1.3)
+        good &= verdict("nothing to do, nox's script mode", statistics.median(again), 1.3)
+    return good
 
 
-def main() -> None:
-    """Run both comparisons and print a line each."""
+def main() -> int:
+    """Run both comparisons and print a line each; 1 where one is not as wanted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--wheels", type=pathlib.Path, help="a wheelhouse to copy, instead of a download")
     parser.add_argument("--rounds", type=int, default=3)
@@ -224,9 +228,9 @@ def main() -> None:
         bench = Bench(folder=pathlib.Path(scratch), rounds=arguments.rounds)
         bench.prepare(arguments.wheels)
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-        compare_builds(bench)
-        compare_idle(bench)
+        results = [compare_builds(bench), compare_idle(bench)]
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 SMALL = (5770, 77 << 20)
 LIBS = (57, 1_670_000_000)
 MEGABYTE = 1e6
+AT_MOST_TAR = 1.25
 
 
-def main() -> None:
-    """Run the comparison and print a table."""
+def main() -> int:
+    """Run the comparison and print a table; 1 where hostenv takes longer than is wanted."""
     arguments = parse()
+    good = True
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
         folder = pathlib.Path(scratch)
         small = arguments.small or make_files(folder / "small", *SMALL)
@@ -52,11 +54,12 @@ def main() -> None:
             config.write_text(near + sshd.client_entry("far", far_port))
             bench = Bench(folder / "destination", config, arguments.rounds)
             if arguments.link != "far":
-                bench.compare("small, loopback", small, "near", (1,))
-                bench.compare("libs, loopback", libs, "near", (1, 2))
+                good &= bench.compare("small, loopback", small, "near", (1,))
+                good &= bench.compare("libs, loopback", libs, "near", (1, 2))
             if arguments.link != "near":
-                bench.compare(f"small, {arguments.delay * 1000:.0f} ms", small, "far", (1,))
-                bench.compare(f"libs, {arguments.delay * 1000:.0f} ms", libs, "far", (1, 4))
+                good &= bench.compare(f"small, {arguments.delay * 1000:.0f} ms", small, "far", (1,))
+                good &= bench.compare(f"libs, {arguments.delay * 1000:.0f} ms", libs, "far", (1, 4))
+    return 0 if good else 1
 
 
 def parse() -> argparse.Namespace:
@@ -101,8 +104,11 @@ class Bench:
         self.config = config
         self.rounds = rounds
 
-    def compare(self, title: str, source: pathlib.Path, host: str, connections: Sequence[int]) -> None:
-        """Time every way over ``rounds`` rounds, one after another in each, and print the best."""
+    def compare(self, title: str, source: pathlib.Path, host: str, connections: Sequence[int]) -> bool:
+        """Time every way over ``rounds`` rounds, one after another in each, and print the best.
+
+        Tells whether hostenv's best way is as quick as is wanted, to the host and back.
+        """
         files = describe(source)
         ways: dict[str, Callable[[], object]] = {
             "tar | ssh": lambda: self.tar(source, host),
@@ -118,7 +124,7 @@ class Bench:
                 best[name] = min(best[name], self.timed(way))
         size = sum(file.size for file in files)
         print(f"\n{title}: {len(files)} files, {size / MEGABYTE:.0f} MB; seconds, to tar | ssh, to rsync")
-        report(best)
+        return report(best)
 
     def timed(self, way: Callable[[], object]) -> float:
         """Return the seconds that ``way`` takes into an empty destination."""
@@ -177,12 +183,19 @@ def describe(source: pathlib.Path) -> list[bulk.File]:
     return found
 
 
-def report(best: Mapping[str, float]) -> None:
-    """Print a line a way."""
+def report(best: Mapping[str, float]) -> bool:
+    """Print a line a way, and whether the best of hostenv's is as wanted, in each direction."""
     for name, seconds in best.items():
         ratios = f"{seconds / best['tar | ssh']:5.2f}  {seconds / best['rsync -a']:5.2f}"
         print(f"  {name:28} {seconds:6.2f}  {ratios}")
+    allowed = min(AT_MOST_TAR * best["tar | ssh"], best["rsync -a"])
+    own = {name: seconds for name, seconds in best.items() if name.startswith("hostenv")}
+    there = min(seconds for name, seconds in own.items() if not name.endswith("back"))
+    back = min(seconds for name, seconds in own.items() if name.endswith("back"))
+    good = max(there, back) <= allowed
+    print(f"  wanted: {allowed:.2f} s there and back  {'ok' if good else 'MISSED'}")
+    return good
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
