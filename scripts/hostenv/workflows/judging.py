@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from hostenv.checks import rules
+from hostenv.checks.judge import Facts, judge
+from hostenv.checks.metadata import Wanted
+from hostenv.checks.record import UNVERIFIED, Applied
+from hostenv.facts.distributions import Installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,19 +18,15 @@ if TYPE_CHECKING:
     from hostenv.checks.judge import Verdict
     from hostenv.spec.spec import Spec
 
+RULES = tuple(replace(rule, unknown_gates=True) if rule is UNVERIFIED else rule for rule in rules.RULES)
+"""Those of a build that was made from wheels: what cannot be verified of it is a fault of its making."""
+
 _OWN = ("settled", "applied", "overlaid")
 """What a build keeps beside the facts of its distributions."""
 
 
 def judged(spec: Spec, facts: Mapping[str, Any]) -> Verdict:
     """Return the verdict of every rule over a build's kept facts, the spec's waivers applied."""
-    # 40 ms to import, which a run that has nothing to judge shall not pay
-    from hostenv.checks.judge import Facts, judge  # noqa: PLC0415
-    from hostenv.checks.metadata import Wanted  # noqa: PLC0415
-    from hostenv.checks.record import Applied  # noqa: PLC0415
-    from hostenv.checks.rules import RULES  # noqa: PLC0415
-    from hostenv.facts.distributions import Installed  # noqa: PLC0415
-
     installed = Installed.from_answer(
         {key: value for key, value in facts.items() if key not in _OWN}, spec.name
     )
