@@ -195,9 +195,12 @@ _DEFAULT_HOSTS = frozenset({"verify_abi"})
 """Sessions that, without a HOST, take the default hosts of ``envspecs/fleet.toml``."""
 
 
-_WORDS: dict[str, tuple[str, str]] = {
-    "overlay": ("HOST", "NAME DIST"),
-    "sync_patches": ("REFERENCE", "TARGET"),
+_WORDS: dict[str, str] = {
+    "match": "REFERENCE TARGET...",
+    "oracle": "VENV...",
+    "overlay": "HOST NAME DIST...",
+    "sync_patches": "REFERENCE TARGET...",
+    "verify_abi": "[HOST...]",
 }
 """What the words of a session are called where they are not all hosts alike."""
 
@@ -208,10 +211,13 @@ def parse(session: str, words: Sequence[str]) -> Request:
     Raises :class:`~hostenv.errors.InputError` on a bad word, :class:`HelpRequested` on ``--help``.
     """
     description, adders = _SESSIONS[session]
-    parser = _Parser(prog=f"nox -s {session} --", description=description, allow_abbrev=False)
+    named = _WORDS.get(session, "HOST...")
+    usage = f"%(prog)s {named} [options]"
+    parser = _Parser(prog=f"nox -s {session} --", usage=usage, description=description, allow_abbrev=False)
     count = "*" if session in _DEFAULT_HOSTS else "+"
-    metavar = _WORDS.get(session, "HOST")
-    parser.add_argument("hosts", nargs=count, metavar=metavar, help="names in envspecs/, @tag, @all")
+    parser.add_argument(
+        "hosts", nargs=count, metavar=named, help="a HOST is a name in envspecs/, @tag or @all"
+    )
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result as JSON, too")
     parser.add_argument("--jobs", type=_positive, default=8, metavar="N", help="hosts side by side (8)")
     for add in adders:
