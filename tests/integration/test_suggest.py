@@ -45,10 +45,8 @@ def kernel(
 ) -> None:
     """Install a kernel whose object is built from ``source``."""
     path = extension(site, "kern/ops.abi3.so", source, *flags)
-    for name, content in distribution(
-        "kern", version, {"kern/ops.abi3.so": path.read_bytes()}, requires=requires
-    ).items():
-        put(site / name, content)
+    for entry, content in distribution(name, version, {"kern/ops.abi3.so": path.read_bytes()}).items():
+        put(site / entry, content)
 
 
 def judged(repository: Repository, root: pathlib.Path, *words: str) -> Ran:
@@ -147,3 +145,22 @@ def test_the_owner_that_nobody_requires_is_to_be_left_out(
     ).items():
         put(site / name, content)
     assert passes(repository, tmp_path / "venv")
+
+
+def test_a_kernel_under_its_older_name_gives_way_to_the_required_one(
+    repository: Repository, tmp_path: pathlib.Path
+) -> None:
+    """The issue's crossed environment: sgl-kernel 0.3.21 (CUDA 12) beside torch 2.11, under SGLang 0.5.15."""
+    site = crossed(tmp_path / "venv", torch="2.11.0")
+    kernel(site, "0.3.21", "int gone(void); int f(void){return gone();}", name="sgl-kernel")
+    app = distribution("sglang", "0.5.15", {"sglang/a.py": ""}, requires=["sglang-kernel==0.4.4"])
+    for name, content in app.items():
+        put(site / name, content)
+    repository.wheel("torch", "2.11.0", {"torch/a.py": ""})
+    repository.wheel("sglang", "0.5.15", {"sglang/a.py": ""}, requires=["sglang-kernel==0.4.4"])
+    for version in ("0.4.4", "0.4.10"):
+        repository.wheel("sglang-kernel", version, {"kern/a.py": ""})
+
+    (proposal,) = suggested(repository, tmp_path / "venv")
+
+    assert proposal["spec"] == ['constraints = ["sglang-kernel==0.4.4"]', 'excludes = ["sgl-kernel"]']

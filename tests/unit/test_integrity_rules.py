@@ -113,7 +113,7 @@ def test_a_patch_by_rename_poisons_nothing(tmp_path: pathlib.Path) -> None:
 
 def test_a_pointer_of_git_lfs_in_place_of_a_library_is_an_error(tmp_path: pathlib.Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
-    files = {"pkg/a.cubin": pointer, "pkg/notes.md": pointer, "pkg/b.so": b"\x7fELF"}
+    files: dict[str, str | bytes] = {"pkg/a.cubin": pointer, "pkg/notes.md": pointer, "pkg/b.so": b"\x7fELF"}
     venv = make_environment(tmp_path / "venv", distribution("pkg", "1.0", files))
     assert [each.object for each in said(looked(venv), "lfs-pointer")] == ["pkg/a.cubin"]
 

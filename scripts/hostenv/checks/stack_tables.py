@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from hostenv.document import list_of, parsed, read, table_of, text
 
 if TYPE_CHECKING:
+    from packaging.utils import NormalizedName
+
     from hostenv.document import Table
 
 _expression = parsed(re.compile, "regular expression")
@@ -85,12 +89,30 @@ class Namespace:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Renamed:
+    """A distribution that goes on under another name; both own the same packages."""
+
+    before: NormalizedName
+    after: NormalizedName
+
+    @classmethod
+    def from_table(cls, table: Table) -> Renamed:
+        """Read a ``[[renamed]]``."""
+        table.get("source", text)
+        return cls(
+            before=canonicalize_name(table.get("before", text)),
+            after=canonicalize_name(table.get("after", text)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StackTables:
     """All of it."""
 
     loaders: tuple[GlobLoader, ...]
     companions: tuple[Companion, ...]
     namespaces: tuple[Namespace, ...]
+    renamed: tuple[Renamed, ...]
 
     @classmethod
     def from_table(cls, table: Table) -> StackTables:
@@ -99,6 +121,7 @@ class StackTables:
             loaders=table.get("loader", list_of(table_of(GlobLoader.from_table))),
             companions=table.get("companion", list_of(table_of(Companion.from_table))),
             namespaces=table.get("namespace", list_of(table_of(Namespace.from_table))),
+            renamed=table.get("renamed", list_of(table_of(Renamed.from_table))),
         )
 
 

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.metadata import Wanted, demands
+from hostenv.checks.stack_tables import stack_tables
 from hostenv.facts.distributions import Installed
 from hostenv.facts.objects import LoadFacts
 from hostenv.facts.site import SiteFacts
@@ -123,6 +124,29 @@ def superfluous(facts: Facts) -> tuple[NormalizedName, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def missing(facts: Facts) -> tuple[NormalizedName, ...]:
+    """Return the names that are required and not installed."""
+    installed = facts[Installed]
+    markers = installed.tree.interpreter.markers()
+    if markers is None:
+        return ()
+    wanted = facts.get(Wanted) or Wanted()
+    held = demands(installed, wanted, markers).held
+    present = {*installed.by_name(), *wanted.excludes}
+    return tuple(sorted({demand.name for demand in held} - present))
+
+
+def renamed(facts: Facts, coming: Iterable[NormalizedName]) -> tuple[Change, ...]:
+    """Return what has to go when some distributions come: their own older names."""
+    present = facts[Installed].by_name()
+    names = set(coming)
+    return tuple(
+        Change(name=each.before, before=present[each.before].version, after=None)
+        for each in stack_tables().renamed
+        if each.after in names and each.before in present
+    )
+
+
 def neighbours(installed: Installed, names: Iterable[NormalizedName]) -> tuple[Distribution, ...]:
     """Return the distributions that require one of ``names``, or that one of them requires; torch always."""
     markers = installed.tree.interpreter.markers() or {}
@@ -148,12 +172,13 @@ def changed_by_versions(
     """
     installed, site, loads = facts[Installed], facts[SiteFacts], facts[LoadFacts]
     gone = {each.name for each in changes}
+    out = {each.name for each in changes if each.after is None}
     kept = tuple(each for each in installed.distributions if each.key not in gone)
     template = {each.key: each for each in installed.distributions}
     new = tuple(
-        replace(template[each.name], version=each.after, requires=(), mismatched=(), missing=())
+        _unseen(template.get(each.name, installed.distributions[0]), each.name, each.after)
         for each in changes
-        if each.after and each.name in template
+        if each.after
     )
     theirs = {
         site.within(each.path)
@@ -165,7 +190,7 @@ def changed_by_versions(
         replace(
             installed,
             distributions=(*kept, *new),
-            conflicts=tuple(each for each in installed.conflicts if not _claimed_by(each.claims, gone)),
+            conflicts=tuple(each for each in installed.conflicts if not _claimed_by(each.claims, out)),
         ),
         replace(
             site,
@@ -186,6 +211,23 @@ def changed_by_versions(
             | versions,
             cuda=_cuda(resolved) or loads.cuda if "torch" in gone else loads.cuda,
         ),
+    )
+
+
+def _unseen(template: Distribution, name: NormalizedName, version: str) -> Distribution:
+    """Return a distribution of which only the name and the version are known; its resolver saw the rest."""
+    return replace(
+        template,
+        name=str(name),
+        version=version,
+        requires=(),
+        requires_python=None,
+        tags=(),
+        editable=False,
+        mismatched=(),
+        missing=(),
+        unverified=(),
+        problems=(),
     )
 
 

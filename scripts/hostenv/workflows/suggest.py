@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from hostenv.checks.judge import Facts, Rule, Verdict
     from hostenv.spec.spec import Spec
 
+_MOST = 5
+"""Names of which sets are tried on the index."""
 _ENOUGH = 2
 """Proposals after which the search ends; the first is the smallest."""
 
@@ -88,6 +90,7 @@ def _from_index(failing: Failing, names: Sequence[NormalizedName]) -> Iterator[P
     present = installed.by_name()
     tried: set[tuple[Change, ...]] = set()
     enough = len(names)
+    names = (*suggest.missing(failing.facts), *names)[:_MOST]
     for free in suggest.together(names) if platform else ():
         if len(free) > enough:
             return
@@ -98,6 +101,7 @@ def _from_index(failing: Failing, names: Sequence[NormalizedName]) -> Iterator[P
             for name, version in sorted((versions or {}).items())
             if (name in free or name in present) and (name not in present or present[name].version != version)
         )
+        changes += suggest.renamed(failing.facts, (each.name for each in changes))
         if not changes or not versions or changes in tried:
             continue
         tried.add(changes)
