@@ -33,3 +33,18 @@ def test_an_unknown_option_says_where_help_is() -> None:
     with pytest.raises(InputError, match="--frob") as refused:
         arguments.parse("lock", ["a", "--frob"])
     assert refused.value.hint == "nox -s lock -- --help"
+
+
+@pytest.mark.parametrize("session", sorted(arguments._SESSIONS))
+def test_every_session_has_a_help_text_that_shows_its_words(session: str) -> None:
+    with pytest.raises(arguments.HelpRequested) as asked:
+        parse(session, ["--help"])
+    first = str(asked.value).splitlines()[0]
+    assert first.startswith(f"usage: nox -s {session} -- ")
+    assert first.endswith("[options]")
+
+
+def test_an_unknown_option_says_where_help_is() -> None:
+    with pytest.raises(InputError, match="--frob") as refused:
+        parse("lock", ["a", "--frob"])
+    assert refused.value.hint == "nox -s lock -- --help"
