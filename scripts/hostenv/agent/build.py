@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from hostenv.agent import distinfo, overlaying, record, running, tree, venv
+from hostenv.agent import distinfo, overlaying, polite, record, running, tree, venv
 from hostenv.agent.files import put_in_place, sync_folder, sync_volume, write_file
 from hostenv.agent.layout import OWN, Layout
 from hostenv.agent.store import Store
@@ -28,9 +28,8 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     ``plan`` holds ``python`` and ``uv`` (absolute paths on the host), ``wheels`` (name, version, path,
     size, sha256 each), ``files`` (path below site-packages, mode, size, sha256, and the ``pristine``
     sha256 or ``None``: their bytes follow the request in that order), ``removed`` (path and pristine
-    sha256), ``link_mode``,
-    ``bytecode``, ``min_free``, ``overlays`` (:mod:`hostenv.agent.overlaying`; their contents are in the
-    store), and what is kept beside the build: ``inputs``, ``texts`` (path → text of series and overlays) and
+    sha256), ``link_mode``, ``bytecode``, ``min_free``, ``io`` (``idle``: beside a live server),
+    ``overlays`` (:mod:`hostenv.agent.overlaying`; their contents are in the store), and what is kept beside the build: ``inputs``, ``texts`` (path → text of series and overlays) and
     ``applied`` (path → sha256). A build that is there and is to be made anew (``remake``, or its
     interpreter is gone) is exchanged at one moment; refused while processes use it, unless
     ``despite_running``. Killed at any moment, what is left bears no
@@ -38,6 +37,8 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     """
     layout = Layout(root)
     files = _receive(wire, plan["files"])
+    if plan["io"] == "idle":
+        polite.stand_back()
     with sole_writer(layout, who) as descriptors:
         for folder in (layout.builds, layout.cache, layout.generations):
             os.makedirs(folder, exist_ok=True)

@@ -158,6 +158,7 @@ class Make:
             "link_mode": str(self.settings.link_mode),
             "bytecode": str(self.settings.bytecode),
             "min_free": self.settings.min_free,
+            "io": str(self.settings.io),
             "inputs": dict(self.inputs.describe()),
             "texts": self._texts(repository),
             "overlays": [_laid(each) for each in self.inputs.overlays],
