@@ -83,28 +83,6 @@ def test_a_cache_on_a_filesystem_without_programs_or_shared() -> None:
     assert told(judged(_with(cache=shared))) == [("warning", "jit-cache-place", "K43")]
 
 
-def test_flashinfer_whose_parts_are_of_two_releases() -> None:
-    (found,) = judged(loads({"flashinfer-cubin": "0.6.11"}))
-    assert told([found]) == [("error", "flashinfer-skew", "K42")]
-    silenced = judged(
-        loads({"flashinfer-cubin": "0.6.11"}), service({"FLASHINFER_DISABLE_VERSION_CHECK": "1"})
-    )
-    assert told(silenced) == [("warning", "flashinfer-skew", "K42")]
-    newer = judged(loads({"flashinfer-python": "0.7.2"}))
-    assert told(newer) == [("warning", "flashinfer-skew", "K42")]
-
-
-def test_a_local_version_is_no_skew() -> None:
-    assert judged(loads({"flashinfer-jit-cache": "0.6.12+cu130"})) == []  # flashinfer-ai/flashinfer#4337
-    (found,) = judged(loads({"flashinfer-jit-cache": "0.6.1+cu130"}))  # flashinfer-ai/flashinfer#4514
-    assert found.object == "flashinfer-jit-cache"
-
-
-def test_compiled_kernels_for_another_cuda() -> None:
-    (found,) = judged(loads({"flashinfer-jit-cache": "0.6.12+cu129"}))
-    assert "cu130" in str(found.fix)
-
-
 def test_kernels_that_are_fetched_at_first_use() -> None:
     blackwell, without = targets("10.0"), loads({"flashinfer-cubin": None})
     aside = around(assemblers=(PTXAS,))

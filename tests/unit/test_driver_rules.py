@@ -144,7 +144,7 @@ def test_gpus_that_a_container_hides() -> None:
 def test_a_host_that_shows_nothing_at_all_is_unknown() -> None:
     changes = {"gpus": None, "driver.kernel_gpus": None, "driver.pci": None}
     assert ("unknown", "gpu-facts-hidden", "K26") in told(judged(host=changes))
-    none = {"gpus": None, "driver.kernel_gpus": None, "driver.pci": []}
+    none: dict[str, Any] = {"gpus": None, "driver.kernel_gpus": None, "driver.pci": []}
     assert "gpu-facts-hidden" not in [one.rule for one in judged(host=none)]
 
 

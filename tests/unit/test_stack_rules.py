@@ -137,6 +137,13 @@ def test_flashinfers_parts_have_one_version(
     )
 
 
+def test_a_flashinfer_that_leaves_out_what_does_not_match(tmp_path: pathlib.Path) -> None:
+    """Read in flashinfer 0.7.2, jit/env.py: it warns and goes without."""
+    venv = site(tmp_path, ("flashinfer-python", "0.7.2", ()), ("flashinfer-cubin", "0.7.1", ()))
+    (finding,) = said(looked(venv), "flashinfer-skew")
+    assert finding.severity is Severity.WARNING
+
+
 def test_a_bypass_of_flashinfers_check_is_told(tmp_path: pathlib.Path) -> None:
     """lightseekorg/tokenspeed#284."""
     venv = site(tmp_path, ("flashinfer-python", "0.6.12", ()))

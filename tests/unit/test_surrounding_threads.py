@@ -142,12 +142,6 @@ THREADS = (
         host=_commands(ninja=None),
     ),
     Thread(
-        where="vllm-project/vllm#49804",
-        rule="flashinfer-skew",
-        words=("flashinfer-cubin 0.6.13", "0.6.14"),
-        facts=(loads({"flashinfer-python": "0.6.14", "flashinfer-cubin": "0.6.13"}),),
-    ),
-    Thread(
         where="NVIDIA/cuda-samples#378",
         rule="jit-host-compiler",
         words=("cospi", "glibc 2.41", "CUDA 12.8"),

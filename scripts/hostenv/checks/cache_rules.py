@@ -1,4 +1,4 @@
-"""Rules on kernels that were compiled or fetched before: catalogue K42 to K44."""
+"""Rules on kernels that were compiled or fetched before: catalogue K43 and K44."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from packaging.version import InvalidVersion, Version
 
 from hostenv.checks.compiling import gpus, torch_cuda
 from hostenv.checks.finding import Severity
-from hostenv.checks.jit_tables import is_older
 from hostenv.checks.judge import Rule
 from hostenv.facts.gpu_code import GpuTargets
 from hostenv.facts.host import HostFacts
@@ -23,47 +22,10 @@ if TYPE_CHECKING:
     from hostenv.checks.judge import Facts
     from hostenv.facts.surroundings import CachedObject, CompileCache
 
-_ALONE = "FLASHINFER_DISABLE_VERSION_CHECK"
-_IGNORES_SKEW = Version("0.7")
 _FETCHED_FOR = 10
 _SHARED = ("nfs", "nfs4", "cifs", "smb3", "ceph", "fuse", "lustre", "gpfs", "9p", "virtiofs")
 _CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|cusparse|cusolver)\.so\.(\d+)")
 _SHOWN = 3
-
-
-def _skew(facts: Facts) -> Iterator[Finding]:
-    installed = facts[LoadFacts].installed
-    python = installed.get("flashinfer-python")
-    for name in ("flashinfer-cubin", "flashinfer-jit-cache"):
-        version = installed.get(name)
-        if python is None or version is None or _public(version) == _public(python):
-            continue
-        silenced = _ALONE in facts[ServiceSettings].env
-        mild = silenced or not is_older(python, _IGNORES_SKEW)
-        yield SKEW.finding(
-            object=name,
-            severity=Severity.WARNING if mild else Severity.ERROR,
-            message=f"kernels of another release run, or crash: {_ALONE} silences the check" if silenced else
-            f"it is left unused, kernels are fetched or compiled instead: {name} is {version}" if mild else
-            f"`import flashinfer` fails: {name} {version} does not match flashinfer-python {python}",
-            evidence=(f"flashinfer-python {python}", f"{name} {version}"),
-            fix=f"constraints: flashinfer-python=={_public(python)}, {name}=={_public(python)} (from"
-            " FlashInfer's own index where the default one has it not)",
-        )  # fmt: skip
-    yield from _jit_cache_cuda(facts, installed.get("flashinfer-jit-cache"))
-
-
-def _jit_cache_cuda(facts: Facts, version: str | None) -> Iterator[Finding]:
-    flavour = re.search(r"\+cu(\d{2})\d", version or "")
-    cuda = torch_cuda(facts)
-    if flavour and cuda and int(flavour[1]) != cuda.major:
-        yield SKEW.finding(
-            object="flashinfer-jit-cache",
-            message="its kernels do not load, or run with a second CUDA runtime: it is built for CUDA"
-            f" {flavour[1]}, torch for CUDA {cuda}",
-            evidence=(f"flashinfer-jit-cache {version}",),
-            fix=f"install the flavour of flashinfer-jit-cache for cu{cuda.major}{cuda.minor}",
-        )
 
 
 def _public(version: str) -> str:
@@ -226,13 +188,6 @@ def _fetched(facts: Facts) -> Iterator[Finding]:
         )
 
 
-SKEW = Rule(
-    id="flashinfer-skew",
-    severity=Severity.ERROR,
-    kind="K42",
-    reference="https://github.com/vllm-project/vllm/issues/49804",
-    check=_skew,
-)
 CACHE = Rule(
     id="jit-cache",
     severity=Severity.ERROR,
@@ -255,5 +210,5 @@ FETCHED = Rule(
     check=_fetched,
 )
 
-RULES = (SKEW, CACHE, CACHE_PLACE, FETCHED)
-"""Catalogue K42 to K44."""
+RULES = (CACHE, CACHE_PLACE, FETCHED)
+"""Catalogue K43 and K44."""

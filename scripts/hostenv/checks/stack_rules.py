@@ -33,6 +33,7 @@ _BY_CUDA = re.compile(r"(?:_cu|/cu)1[1-9]")
 _LABEL = re.compile(r"cu(1[1-9])\d")
 _FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 _BYPASS = "FLASHINFER_DISABLE_VERSION_CHECK"
+_LEAVES_OUT = Version("0.7")
 _TVM_FFI = "apache-tvm-ffi"
 _TRIO_OFFSET = 15
 """torchvision 0.N is built for torch 2.(N - 15), from 0.15 on."""
@@ -227,14 +228,11 @@ def _flashinfer(facts: Facts) -> Iterator[Finding]:
     bypassed = bool(service and service.env.get(_BYPASS))
     if "flashinfer-python" in publics and len(set(publics.values())) > 1:
         pinned = " ".join(f"{name}=={publics['flashinfer-python']}" for name in publics)
+        leaves_out = Version(publics["flashinfer-python"]) >= _LEAVES_OUT and not bypassed
         yield FLASHINFER.finding(
             object="flashinfer-python",
-            message="flashinfer's parts have different versions: "
-            + (
-                "its own check is off, and kernels of another version run"
-                if bypassed
-                else "importing it fails"
-            ),
+            severity=Severity.WARNING if leaves_out else None,
+            message="flashinfer's parts have different versions: " + _skewed(bypassed, leaves_out),
             evidence=[f"{name} {version}" for name, version in found.items()],
             fix=f"uv pip install {pinned}",
         )
@@ -256,6 +254,15 @@ def _flashinfer(facts: Facts) -> Iterator[Finding]:
             f"{loads.cuda}",
             fix=f"install the flashinfer-jit-cache for CUDA {loads.cuda}",
         )
+
+
+def _skewed(bypassed: bool, leaves_out: bool) -> str:  # noqa: FBT001  two facts, one caller
+    """Say what comes of it: jit/env.py of 0.7.2 leaves parts of another version out, earlier ones raise."""
+    if bypassed:
+        return "its own check is off, and kernels of another version run"
+    if leaves_out:
+        return "the others are left out, their kernels are fetched or compiled at first use"
+    return "importing it fails"
 
 
 def _tvm_ffi(facts: Facts) -> Iterator[Finding]:
