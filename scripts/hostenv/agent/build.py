@@ -29,11 +29,11 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
     size, sha256 each), ``files`` (path below site-packages, mode, size, sha256, and the ``pristine``
     sha256 or ``None``: their bytes follow the request in that order), ``removed`` (path and pristine
     sha256), ``link_mode``, ``bytecode``, ``min_free``, ``io`` (``idle``: beside a live server),
-    ``overlays`` (:mod:`hostenv.agent.overlaying`; their contents are in the store), and what is kept beside the build: ``inputs``, ``texts`` (path → text of series and overlays) and
-    ``applied`` (path → sha256). A build that is there and is to be made anew (``remake``, or its
-    interpreter is gone) is exchanged at one moment; refused while processes use it, unless
-    ``despite_running``. Killed at any moment, what is left bears no
-    id, and the next build removes it.
+    ``overlays`` (:mod:`hostenv.agent.overlaying`; their contents are in the store), and what is kept beside
+    the build: ``inputs``, ``texts`` (path → text of series and overlays) and ``applied`` (path → sha256). A
+    build that is there and is to be made anew (``remake``, or its interpreter is gone) is exchanged at one
+    moment; refused while processes use it, unless ``despite_running``. Killed at any moment, what is left
+    bears no id, and the next build removes it.
     """
     layout = Layout(root)
     files = _receive(wire, plan["files"])

@@ -207,7 +207,8 @@ class Model:
 class Service:
     """The process whose surroundings the checks judge by. Placeholders stand as they were written.
 
-    ``env_file`` holds the secrets, on the host; hostenv never reads it.
+    ``env_file`` holds the secrets, on the host, for the service's unit: hostenv never reads it, only its path
+    is a fact of the spec.
     """
 
     unit: str | None

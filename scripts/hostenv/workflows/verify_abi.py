@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from hostenv.checks import (
+    driver_floor,
     gpu_rules,
     integrity_rules,
     objects,
@@ -22,6 +23,7 @@ from hostenv.checks import (
     stack_rules,
     surrounding,
 )
+from hostenv.checks.driver_floor import DriverFloor
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
 from hostenv.errors import InputError, RefusedError
@@ -58,6 +60,7 @@ RULES = (
     *op_schemas.RULES,
     *objects.RULES,
     *gpu_rules.RULES,
+    *driver_floor.RULES,
     *surrounding.RULES,
 )
 
@@ -189,6 +192,7 @@ class _Reader:
             loads,
             GpuCodeFacts.from_dict(answer["gpu_code"]),
             gpu_targets(self.host),
+            DriverFloor(minimum=spec.platform.driver_min),
             _runtime(loads),
             self.host,
             service,
