@@ -47,6 +47,11 @@ def environment_path(path: str, site: str) -> str:
     return path.removeprefix(PREFIX) if path.startswith(PREFIX) else f"{site}/{path}"
 
 
+def overlay_path(path: str, site: str) -> str:
+    """Return a path of the environment as overlays and wheels have it."""
+    return path.removeprefix(f"{site}/") if path.startswith(f"{site}/") else PREFIX + path
+
+
 @dataclass(frozen=True, slots=True)
 class ExpectedFile:
     """What a file should be. ``mode`` may be only its x bits; a script's bytes depend on where it lies."""

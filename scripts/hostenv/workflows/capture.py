@@ -14,31 +14,23 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from hostenv.checks.comparison import matches
 from hostenv.errors import CheckError, RefusedError
 from hostenv.facts.distributions import Installed
 from hostenv.machine.bulk import File
 from hostenv.machine.memory import Memory
 from hostenv.spec.lockplatform import LockPlatform
 from hostenv.spec.overlay import load_overlay, path_of
-from hostenv.spec.overlaylist import PREFIX
 from hostenv.spec.patchapply import FileState
 from hostenv.spec.series import load_series
 from hostenv.steps import lockfile
-from hostenv.steps.captured import (
-    CapturedClass,
-    Change,
-    ExpectedFile,
-    changes_of,
-    environment_path,
-    expected_of,
-)
+from hostenv.steps.captured import CapturedClass, Change, ExpectedFile, changes_of, expected_of, overlay_path
 from hostenv.steps.fetch import wheel_of
 from hostenv.steps.pins import lock_pins
 from hostenv.steps.pristine import PristineWheel
 from hostenv.steps.series import compute
 from hostenv.steps.serieswrite import SeriesText, write_series
 from hostenv.steps.wheelfiles import wheel_files
+from hostenv.workflows.captureproof import Proof
 from hostenv.workflows.checkouts import read_checkouts
 from hostenv.workflows.environment import Environment, Place
 from hostenv.workflows.events import HostResult
@@ -99,11 +91,16 @@ class _Capture:
         answer = reading.agent.call("record.survey", root=reading.venv)
         self._installed = Installed.from_answer(answer, self._name)
         self._site = self._installed.site or ""
-        self._bytecode: list[str] = []
-        self._run_regardless: list[str] = reading.agent.call(
-            "bytecode.run_regardless",
-            root=reading.venv,
-            paths=[path for path in self._manifest.entries if path.endswith(".pyc")],
+        self._proof = Proof(
+            installed=self._installed,
+            ignore=reading.spec.capture.ignore if reading.spec.capture else (),
+            run_regardless=frozenset(
+                reading.agent.call(
+                    "bytecode.run_regardless",
+                    root=reading.venv,
+                    paths=[path for path in self._manifest.entries if path.endswith(".pyc")],
+                )
+            ),
         )
         self._checkouts = read_checkouts(session, reading, self._installed)
 
@@ -180,13 +177,13 @@ class _Capture:
 
     def _there(self) -> dict[str, Entry]:
         """Return the host's files by path in site-packages, or after ``{prefix}/`` in the environment."""
-        return {expected_path(path, self._site): entry for path, entry in self._manifest.entries.items()}
+        return {overlay_path(path, self._site): entry for path, entry in self._manifest.entries.items()}
 
     def _compare(self, pinned: Pinned) -> None:
         """Hold each distribution against its pristine wheel: what differs is a series, or overlays it."""
         there = self._there()
         beside = {
-            expected_path(path, self._site): owner
+            overlay_path(path, self._site): owner
             for path, owner in self._reading.agent.call(
                 "environment.claims", path=self._tree_path(), paths=list(self._installed.unowned)
             )["beside"].items()
@@ -294,58 +291,18 @@ class _Capture:
                     folder = self._repository / "patches" / self._found.series[locked.name].name
                     result = compute(load_series(folder), wheel)
                 expected |= expected_of(wheel_files(wheel), result, locked.name)
-        editable = {each.key for each in self._installed.distributions if each.editable}
-        expected = {path: each for path, each in expected.items() if each.owner not in editable}
+        expected = {path: each for path, each in expected.items() if each.owner not in self._proof.editable}
         if overlay:
             kept = load_overlay(path_of(self._repository / "overlays", overlay.name).parent, overlay.name)
             expected |= {file.path: ExpectedFile(file.sha256, file.mode, file.target) for file in kept.files}
-        made_anew = {
-            f"{PREFIX}bin/{line.partition('=')[0].strip()}"
-            for each in self._installed.distributions
-            for group in ("console_scripts", "gui_scripts")
-            for line in each.entry_points.get(group, ())
-        }
-        left = []
-        for path, entry in self._there().items():
-            if path in made_anew or path == f"{PREFIX}pyvenv.cfg" or path.endswith(".dist-info/RECORD"):
-                continue
-            if any(path.startswith(own) for own in self._editable_files(editable)):
-                continue
-            if path not in expected and not self._is_beside_the_point(path):
-                left.append(f"nobody's {path}")
-            elif path in expected and not expected[path].explains(path, entry):
-                left.append(f"differs  {path}")
-        return left + [f"missing  {path}" for path in sorted(expected.keys() - self._there().keys())]
-
-    def _is_beside_the_point(self, path: str) -> bool:
-        """Tell whether a file is an installer's own script (pip3.12), bytecode, or left out by the spec.
-
-        Bytecode that Python would compile anew is told of, not captured.
-        """
-        capture = self._reading.spec.capture
-        plain = environment_path(path, self._site)
-        if capture and matches(plain, capture.ignore):
-            return True
-        if path.endswith(".pyc") and plain not in self._run_regardless:
-            self._bytecode.append(path)
-            return True
-        return path.startswith(f"{PREFIX}bin/") and plain not in self._installed.unowned
-
-    def _editable_files(self, editable: set[NormalizedName]) -> tuple[str, ...]:
-        """Return how the paths begin that an editable installation leaves in site-packages."""
-        infos = [
-            expected_path(each.info, self._site)
-            for each in self._installed.distributions
-            if each.key in editable
-        ]
-        return (*(f"{info}/" for info in infos), "__editable__", "_editable_impl") if infos else ()
+        return self._proof.unexplained(self._there(), expected)
 
     def _result(self, made: CapturedClass, left: list[str]) -> HostResult:
         files = len(self._manifest.entries)
         notes = [f'envspecs/{self._name}.toml and its targets take it by: extends = "classes/{made.name}"']
-        if self._bytecode:
-            count = f"{len(self._bytecode)} file(s) of bytecode that repeat no source"
-            notes.append(f"{count} were not captured: {self._bytecode[0]}")
+        if self._proof.bytecode:
+            count = f"{len(self._proof.bytecode)} file(s) of bytecode that repeat no source"
+            notes.append(f"{count} were not captured: {self._proof.bytecode[0]}")
         error = None
         headline = f"captured: all of {files} files are explained"
         if left:
@@ -366,8 +323,3 @@ class _Capture:
             error=error,
             notes=tuple(notes),
         )
-
-
-def expected_path(path: str, site: str) -> str:
-    """Return a path of the environment as overlays and wheels have it."""
-    return path.removeprefix(f"{site}/") if path.startswith(f"{site}/") else PREFIX + path

@@ -13,6 +13,7 @@ from hostenv.checks.comparison import Outcome
 from hostenv.checks.drift import drift_of_handmade
 from hostenv.errors import CheckError, RefusedError
 from hostenv.facts.distributions import Installed
+from hostenv.facts.manifest import Change
 from hostenv.machine.memory import Memory
 from hostenv.spec.rules import Layer
 from hostenv.steps.payload import Source
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from hostenv.checks.comparison import Comparison, Demands
+    from hostenv.facts.manifest import Difference
     from hostenv.steps.build import BuildInputs
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.session import Session
     from hostenv.workflows.taking import Reading
 
 _SHOWN = 12
+_EXECUTABLE = 0o111
 
 
 class Reference:
@@ -160,22 +163,25 @@ class Reference:
         layers = ", ".join(layer for layer in Layer if layer in demands.layers)
         allowed = _lines(compared, demanded=False)
         if self.environment.look.build is None:
-            layers += ", scripts and stale bytecode aside"
+            layers += ", scripts, stale bytecode and umask aside"
         if not allowed:
             return (f"equal to {self.name} in {layers}",)
         return (f"equal to {self.name} in {layers}; what may differ, and does:", *allowed)
 
-    def _beside_the_point(self, paths: Iterable[str]) -> tuple[str, ...]:
+    def _beside_the_point(self, differences: Iterable[Difference]) -> tuple[str, ...]:
         """Return patterns of what a hand-made environment has in a form of its own.
 
         Scripts look as the installer makes them; bytecode that does not match its source is compiled anew by
-        whoever imports it.
+        whoever imports it; who may read or write a file is its umask's, only whether it is executable counts.
         """
-        bytecode = [path for path in paths if path.endswith(".pyc")]
+        differences = tuple(differences)
+        bytecode = [each.path for each in differences if each.path.endswith(".pyc")]
+        modes = [each.path for each in differences if _differs_by_umask(each)]
         run = self._reading.agent.call(
             "bytecode.run_regardless", root=self.environment.look.path, paths=bytecode
         )
-        return ("bin/*", *(glob.escape(path) for path in bytecode if path not in run))
+        aside = [*modes, *(path for path in bytecode if path not in run)]
+        return ("bin/*", *(glob.escape(path) for path in aside))
 
     def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
         listener = self._session.listener
@@ -184,7 +190,7 @@ class Reference:
             manifest = self.environment.manifest(listener)
             differences = manifest.differences(target.manifest(listener))
             if self.environment.look.build is None:
-                aside = self._beside_the_point(each.path for each in differences)
+                aside = self._beside_the_point(differences)
                 demands = replace(demands, ignore=(*demands.ignore, *aside))
             paths = {each.path for each in differences}
             side = side_of(self.environment, paths)
@@ -194,6 +200,13 @@ class Reference:
         )
         other = side_of(target, paths)
         return comparison.compare(side, other, differences, unread, demands), demands
+
+
+def _differs_by_umask(difference: Difference) -> bool:
+    one, other = difference.reference, difference.target
+    if difference.change is not Change.MODE or one is None or other is None:
+        return False
+    return bool(one.mode & _EXECUTABLE) == bool(other.mode & _EXECUTABLE)
 
 
 def _lines(compared: Comparison, *, demanded: bool) -> list[str]:
