@@ -40,9 +40,7 @@ def crossed(root: pathlib.Path, *, torch: str = "2.14.1", cuda: str = "13.0") ->
     return site
 
 
-def kernel(
-    site: pathlib.Path, version: str, source: str, *flags: str, requires: tuple[str, ...] = ()
-) -> None:
+def kernel(site: pathlib.Path, version: str, source: str, *flags: str, name: str = "kern") -> None:
     """Install a kernel whose object is built from ``source``."""
     path = extension(site, "kern/ops.abi3.so", source, *flags)
     for entry, content in distribution(name, version, {"kern/ops.abi3.so": path.read_bytes()}).items():

@@ -38,11 +38,11 @@ _REBUILD = "nox -s build_env -- HOST, or: uv pip uninstall {loser} && uv pip ins
 def _owners(facts: Facts) -> Iterator[Finding]:
     """Yield contested paths that hold the bytes of an owner that nobody requires, pair by pair."""
     installed = facts[Installed]
-    required = _required(installed, facts.get(Wanted) or Wanted())
     groups: dict[tuple[str, ...], list[Conflict]] = defaultdict(list)
     for conflict in installed.conflicts:
         if "/" in installed.within_site(conflict.path):
             groups[tuple(sorted(conflict.claims))].append(conflict)
+    required = _required(installed, facts.get(Wanted) or Wanted()) if groups else {}
     for owners, contested in groups.items():
         wanted = [each for each in owners if _name(each) in required]
         if wanted and len(wanted) < len(owners):

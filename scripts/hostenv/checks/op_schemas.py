@@ -60,6 +60,8 @@ class _Judged:
             for item in each.mismatched
         } | {path for path, digest in applied.items() if digest}
 
+        self._apart: dict[str, str | None] = {}
+
     def sides(self) -> Iterator[Side]:
         """Yield each namespace that objects register in."""
         for namespace in stack_tables().namespaces:
@@ -83,7 +85,13 @@ class _Judged:
         """Say why source and kernel do not belong together; ``None`` where they were released together."""
         if path in self.changed:
             return f"{path} is not as {source.owner.replace('==', ' ')} shipped it"
-        owner = canonicalize_name(source.owner.partition("==")[0])
+        if source.owner not in self._apart:
+            self._apart[source.owner] = self._unmet(source.owner)
+        return self._apart[source.owner]
+
+    def _unmet(self, released: str) -> str | None:
+        """Say why a distribution (``name==version``) and the kernel were not released for each other."""
+        owner = canonicalize_name(released.partition("==")[0])
         if owner in self.operators.makers:
             return None
         present = self.installed.by_name()
@@ -95,8 +103,8 @@ class _Judged:
             name = canonicalize_name(requirement.name)
             if name in self.operators.makers and name in present:
                 version = present[name].version
-                return None if satisfies(version, requirement) else f"{source.owner} requires {requirement}"
-        return f"{source.owner.replace('==', ' ')} requires none of {', '.join(self.operators.makers)}"
+                return None if satisfies(version, requirement) else f"{released} requires {requirement}"
+        return f"{released.replace('==', ' ')} requires none of {', '.join(self.operators.makers)}"
 
     def _versions(self, names: tuple[str, ...]) -> list[str]:
         present = self.installed.by_name()

@@ -270,7 +270,7 @@ def _tvm_ffi(facts: Facts) -> Iterator[Finding]:
     installed, site = facts[Installed], facts[SiteFacts]
     demands: dict[str, Requirement] = {}
     for each in installed.distributions:
-        for line in each.requires:
+        for line in (line for line in each.requires if "tvm" in line):
             try:
                 requirement = Requirement(line)
             except InvalidRequirement:
