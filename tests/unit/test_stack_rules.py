@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hostenv.checks import stack_rules
+from hostenv.checks import agreement_rules, stack_rules
 from hostenv.checks.finding import Finding, Severity
 from hostenv.facts.surroundings import ServiceSettings
 from kit.environment import distribution, make_environment
@@ -22,7 +22,7 @@ CUDA_12, CUDA_13 = "libcudart.so.12", "libcudart.so.13"
 
 
 def said(facts: Facts, rule: str) -> list[Finding]:
-    return found(facts, stack_rules.RULES, rule)
+    return found(facts, (*stack_rules.RULES, *agreement_rules.RULES), rule)
 
 
 def site(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import InvalidVersion, Version
 
 from hostenv.checks import (
+    agreement_rules,
     driver_floor,
     gpu_rules,
     integrity_rules,
@@ -56,6 +57,7 @@ RULES = (
     *rules.RULES,
     *integrity_rules.RULES,
     *stack_rules.RULES,
+    *agreement_rules.RULES,
     *python_rules.RULES,
     *op_schemas.RULES,
     *objects.RULES,
