@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LABEL = re.compile(r"cu(1[1-9])\d")
 _FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 _BYPASS = "FLASHINFER_DISABLE_VERSION_CHECK"
+_LEAVES_OUT = Version("0.7")
 _TVM_FFI = "apache-tvm-ffi"
 
 
