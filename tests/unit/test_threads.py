@@ -100,7 +100,7 @@ CASES: dict[str, tuple[Files, LoadFacts, str, str, str]] = {
     "pypa/setuptools#3557": (
         {
             **distribution("sglang", "0.5.9", {"sglang/__init__.py": ""}),
-            "__editable___sglang_0_0_0_dev1_finder.py": "MAPPING = {'sglang': '/root/sglang/python/sglang'}\n",
+            "__editable___sglang_0_finder.py": "MAPPING = {'sglang': '/root/sglang/python/sglang'}\n",
         },
         NONE,
         "source-tree-twice",
