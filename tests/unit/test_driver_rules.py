@@ -118,6 +118,12 @@ def test_a_node_with_the_number_of_another_boot() -> None:
     assert "511" in found.message
 
 
+def test_nodes_that_cuda_does_not_open_are_left_alone() -> None:
+    """A host of eight GPUs has switches with numbers of their own (/proc/devices of an H200 host)."""
+    switch = {"path": "/dev/nvidia-nvswitchctl", "major": 239, "minor": 255, "mode": 0o600, "usable": False}
+    assert judged(host={"driver.device_nodes": [*_NODES, switch]}) == []
+
+
 def test_a_node_that_may_not_be_opened() -> None:
     nodes = [{**node, "usable": False} if node["path"] == "/dev/nvidia0" else node for node in _NODES]
     (found,) = judged(host={"driver.device_nodes": nodes})
