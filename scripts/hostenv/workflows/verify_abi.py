@@ -208,6 +208,8 @@ def _proposals(reader: _Reader, venv: str, facts: Facts, judged: Judged) -> tupl
     place = reader.request.reference
     if place is None:
         return proposals(failing, None)
+    if not posixpath.isabs(place):
+        raise InputError(f"--reference {place}: must be absolute", hint="name an environment on the host")
     reference = Reference(
         venv=place,
         facts=reader.facts(place, reader.objects(place), own=False),
