@@ -13,13 +13,12 @@ import zlib
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from hostenv.agent import distinfo, overlaying, polite, record, running, tree, venv
+from hostenv.agent.amounts import megabytes
 from hostenv.agent.files import put_in_place, sync_folder, sync_volume, write_file
 from hostenv.agent.layout import OWN, Layout
 from hostenv.agent.store import Store
 from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
-
-_GIB = 1 << 30
 
 
 def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[str, Any]) -> Dict[str, Any]:
@@ -240,7 +239,7 @@ def _check_room(layout: Layout, plan: Dict[str, Any]) -> None:
     laid = sum(size for overlay in plan["overlays"] for _, _, _, size, _ in overlay["files"])
     needed = 2 * unpacked + laid + plan["min_free"]
     if free < needed:
-        message = f"{layout.root}: {needed / _GIB:.1f} GiB needed, {free / _GIB:.1f} GiB free"
+        message = f"{layout.root}: {megabytes(needed)} needed, {megabytes(free)} free"
         raise AgentError(message, hint="nox -s prune -- HOST removes what nothing uses", outcome="refused")
 
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
+from hostenv.agent.amounts import megabytes
 from hostenv.agent.files import sync_volume
 from hostenv.agent.folders import Folders, split
 from hostenv.agent.stream import Piece, Reader, Unit, Wanted, send
@@ -157,7 +158,7 @@ def begin(wire: Any = None, *, root: str, label: str, size: int = 0) -> None:
     volume = os.statvfs(root)
     free = volume.f_bavail * volume.f_frsize
     if free < size:
-        message = f"{root}: {size >> 20} MiB are to come and {free >> 20} MiB are free"
+        message = f"{root}: {megabytes(size)} are to come and {megabytes(free)} are free"
         raise AgentError(message, "make room there, or put the root on another file system", "refused")
     os.mkdir(incoming(root, label), 0o700)
 

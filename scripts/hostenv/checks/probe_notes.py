@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import megabytes
 from hostenv.checks.finding import Finding, Severity
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.facts.host_processes import Place
@@ -147,7 +148,7 @@ def _disks(spec: Spec, facts: HostFacts) -> Iterator[Finding]:
     if ground and ground.read_only:
         yield _note("root-read-only", ground.path, f"{ground.mount} is mounted read-only")
     if ground and ground.free is not None and ground.free < spec.build.min_free:
-        message = f"{ground.free >> 20} MiB free, the spec keeps {spec.build.min_free >> 20} MiB"
+        message = f"{megabytes(ground.free)} free, the spec keeps {megabytes(spec.build.min_free)}"
         yield _note("root-full", ground.path, message)
 
 

@@ -13,6 +13,7 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import megabytes
 from hostenv.errors import SupplyError
 from hostenv.index.session import RangeRefusedError, TransientError
 
@@ -196,8 +197,9 @@ class _Arrival:
 
 
 def _given_up(source: Source, arrival: _Arrival, tries: int, reason: TransientError) -> SupplyError:
+    arrived = f"{megabytes(arrival.size)} of {megabytes(source.size)}"
     return SupplyError(
-        f"{source.filename}: {reason} ({tries} tries, {arrival.size} of {source.size} bytes arrived)",
+        f"{source.filename}: {reason} ({tries} tries, {arrived} arrived)",
         hint="run the session again: it goes on where it stopped",
     )
 

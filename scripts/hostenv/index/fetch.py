@@ -13,6 +13,7 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import megabytes
 from hostenv.agent.files import sync_volume
 from hostenv.errors import SupplyError
 from hostenv.index.download import Download
@@ -170,7 +171,7 @@ def _unwritable(house: Wheelhouse, error: OSError) -> SupplyError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         free = shutil.disk_usage(os.path.dirname(house.folder) or "/").free  # noqa: PTH120
         return SupplyError(
-            f"{house.folder}: no space left ({error.strerror}), {free} bytes free",
+            f"{house.folder}: no space left ({error.strerror}), {megabytes(free)} free",
             hint="make room, or put host.root on another disk; the next run goes on where this one stopped",
         )
     return SupplyError(f"{house.folder}: cannot be written: {error.strerror}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from hostenv.agent.amounts import megabytes
 from hostenv.report.findings import printable
-from hostenv.report.live import megabytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

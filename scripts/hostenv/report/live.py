@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from hostenv.agent.amounts import megabytes
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
@@ -91,14 +93,6 @@ class Live:
 
 _WORTH_A_LINE = 0.3
 """Seconds below which a phase leaves no line."""
-
-
-def megabytes(count: int) -> str:
-    """Return a number of bytes as people say it: ``12.3 MB``, ``4.05 GB`` (decimal, as indexes do)."""
-    return f"{count / 1e9:.2f} GB" if count >= _GB else f"{count / 1e6:.1f} MB"
-
-
-_GB = 10**9
 
 
 def durations(seconds: Mapping[str, float]) -> str:

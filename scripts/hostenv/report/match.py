@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from hostenv.agent.amounts import megabytes
 from hostenv.checks.comparison import Outcome
 from hostenv.report.findings import printable
-from hostenv.report.live import megabytes
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import megabytes
 from hostenv.agent.store import relative
 from hostenv.machine.bulk import File
 from hostenv.steps.supply_stream import Total
@@ -94,4 +95,4 @@ def bring_overlays(
 
 def _count(contents: Mapping[str, int]) -> str:
     plural = "" if len(contents) == 1 else "s"
-    return f"{len(contents)} file{plural}, {sum(contents.values()) / 1e6:.1f} MB"
+    return f"{len(contents)} file{plural}, {megabytes(sum(contents.values()))}"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hostenv.agent.amounts import megabytes
 from hostenv.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from hostenv.machine.agent import Agent
 
 _DAY = 86_400
-_GB = 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,13 +54,15 @@ class Prune:
                 hint='as root (host.become = "sudo") all can be seen; or pass --despite-unknown',
             )
         lines = [
-            f"remove   build {each.build}: {size(each.freed)}, {_age(each)}{_unsound(each)}"
+            f"remove   build {each.build}: {megabytes(each.freed)}, {_age(each)}{_unsound(each)}"
             for each in self.builds
         ]
-        lines += [f"remove   {each.path}: {size(each.size)}, unfinished" for each in found.unfinished]
-        lines += [f"remove   {each.path}: {size(each.size)}, its build is gone" for each in found.orphans]
+        lines += [f"remove   {each.path}: {megabytes(each.size)}, unfinished" for each in found.unfinished]
         lines += [
-            f"remove   {each.name}: {size(each.size)}, no build's and no lock's" for each in self.wheels
+            f"remove   {each.path}: {megabytes(each.size)}, its build is gone" for each in found.orphans
+        ]
+        lines += [
+            f"remove   {each.name}: {megabytes(each.size)}, no build's and no lock's" for each in self.wheels
         ]
         return tuple(lines)
 
@@ -106,11 +108,6 @@ def removable(builds: Sequence[BuildFacts], keep: int) -> tuple[BuildFacts, ...]
         else:
             going.append(each)
     return tuple(reversed(going))
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as people say it (decimal, as indexes do)."""
-    return f"{count / 1e9:.1f} GB" if count >= _GB else f"{count / 1e6:.1f} MB"
 
 
 def _age(build: BuildFacts) -> str:

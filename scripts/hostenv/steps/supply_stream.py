@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from hostenv.agent.amounts import megabytes
 from hostenv.errors import UnreachableError
 from hostenv.machine.bulk import File
 
@@ -74,9 +75,9 @@ def send(
     try:
         reach.send_files(source, f"{root}/wheelhouse", wanted, on_progress=total.add)
     except UnreachableError as error:
-        size = sum(file.size for file in files) / 1e6
+        size = megabytes(sum(file.size for file in files))
         raise UnreachableError(
-            f"{error.message}; {total.done / 1e6:.1f} of {size:.1f} MB were on their way",
+            f"{error.message}; {megabytes(total.done)} of {size} were on their way",
             hint="run the session again: what arrived whole stays, the rest is sent then",
         ) from error
     reach.agent.call("wheelhouse.adopt", root=root, wheels=[tuple(file) for file in files])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import megabytes
 from hostenv.document import list_of, optional, read, table_of, text
 
 if TYPE_CHECKING:
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from hostenv.document import Table
     from hostenv.machine.agent import Agent
     from hostenv.spec.lock import Lock, LockEntry
-
-
-_GB = 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,9 +49,8 @@ class Found:
 
 def amount(entries: Collection[LockEntry]) -> str:
     """Return how many wheels these are and their bytes, as a plan says it: ``3 wheels, 4.1 MB``."""
-    size = sum(entry.size for entry in entries)
-    told = f"{size / 1e9:.2f} GB" if size >= _GB else f"{size / 1e6:.1f} MB"
-    return f"{len(entries)} wheel{'' if len(entries) == 1 else 's'}, {told}"
+    size = megabytes(sum(entry.size for entry in entries))
+    return f"{len(entries)} wheel{'' if len(entries) == 1 else 's'}, {size}"
 
 
 def survey(

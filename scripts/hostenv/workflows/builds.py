@@ -6,12 +6,13 @@ import glob
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import megabytes
 from hostenv.errors import HostenvError
 from hostenv.facts.builds import RootBuilds
 from hostenv.machine.fleet import raise_bugs, run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.lock import Lock
-from hostenv.steps.prune import Prune, Wheel, removable, size
+from hostenv.steps.prune import Prune, Wheel, removable
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
 
@@ -89,7 +90,7 @@ def prune(session: Session, spec: Spec, turn: Turn) -> HostResult:
         )
     return HostResult(
         host=spec.name,
-        headline=f"{len(done.removed)} removed, {size(done.freed)} freed",
+        headline=f"{len(done.removed)} removed, {megabytes(done.freed)} freed",
         changed=bool(done.removed),
         notes=tuple(f"build {build} stays: it {why}" for build, why in done.kept.items()),
     )

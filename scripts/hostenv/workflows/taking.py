@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hostenv.agent.amounts import megabytes
 from hostenv.errors import InputError, RefusedError
 from hostenv.machine.reach import Reach
 from hostenv.spec.overlay import (
@@ -192,7 +193,7 @@ def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostRe
         )
     lines = [f"overlay  overlays/{overlay.name}.toml: {told(overlay)}, from {reading.venv}"]
     if absent:
-        count = f"{len(absent)} files, {sum(absent.values()) / 1e6:.1f} MB"
+        count = f"{len(absent)} files, {megabytes(sum(absent.values()))}"
         lines.append(f"receive  {count}, into {session.payload.folder}")
     session.listener.plan(host, lines)
     if session.request.dry_run:
@@ -221,7 +222,7 @@ def told(overlay: Overlay) -> str:
     loose = sum(file.dist == NOBODY for file in overlay.files)
     parts = [f"{len(overlay.distributions)} distributions"] if overlay.distributions else []
     parts += [f"{loose} loose files"] if loose else []
-    return f"{', '.join(parts)}, {len(overlay.files)} files, {overlay.size / 1e6:.1f} MB"
+    return f"{', '.join(parts)}, {len(overlay.files)} files, {megabytes(overlay.size)}"
 
 
 def write(folder: pathlib.Path, overlay: Overlay) -> None:
