@@ -143,6 +143,14 @@ def _building(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _remaking(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--remake",
+        action="store_true",
+        help="make the build anew though it is there; refused while processes use it",
+    )
+
+
 def _choosing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", metavar="ID", help="this build instead of the staged or previous one")
 
@@ -154,7 +162,7 @@ def _explaining(parser: argparse.ArgumentParser) -> None:
 _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "build_env": (
         "Build each host's environment, check it and switch to it.",
-        (_writing, _building, _locking, _switching),
+        (_writing, _building, _remaking, _locking, _switching),
     ),
     "lock": ("Resolve for each host's platform and write its lock.", (_writing, _locking, _pythons)),
     "fetch": ("Fill the wheelhouse of each host with the wheels of its lock.", (_writing,)),

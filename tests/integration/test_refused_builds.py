@@ -279,7 +279,8 @@ def test_two_builds_at_once_end_with_one_whole_build(built: Repository) -> None:
     codes = [process.returncode for process in both]
     assert 0 in codes, said
     for code, text in zip(codes, said, strict=True):
-        assert code == 0 or "is in use: build_env by" in text
+        # told who is there, or, having waited for the lock, that the other one has switched meanwhile
+        assert code == 0 or "is in use: build_env by" in text or "plans from what is there now" in text
     assert built.build().host["headline"] == "nothing to do"
     assert built.python("import demo; print(demo.VERSION)") == "1.0"
 

@@ -73,6 +73,10 @@ class Layout:
             target = os.readlink(self.current)
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            message = f"{self.current} cannot be looked at: {error.strerror}"
+            hint = "host.root must lie where the login's user may go"
+            raise AgentError(message, hint=hint, outcome="refused") from error
         except OSError as error:
             message = f"{self.current} is not the link that hostenv makes: {error.strerror}"
             raise AgentError(message, hint="move it away and run again", outcome="refused") from error

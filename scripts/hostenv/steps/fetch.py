@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import megabytes
 from hostenv.agent.wheelhouse import Wheel, Wheelhouse
 from hostenv.errors import RefusedError, SupplyError
 
@@ -41,7 +43,7 @@ class FetchPlan:
             f"  remove {entry.filename}: not the bytes that the lock names" for entry in self.wrong
         )
         count = f"{len(self.missing)} of {len(self.lock.entries)} wheels"
-        return (f"fetch {count}, {self.size / 2**20:.1f} MiB, into {self.wheelhouse}", *removed)
+        return (f"fetch {count}, {megabytes(self.size)}, into {self.wheelhouse}", *removed)
 
 
 def wheel_of(entry: LockEntry) -> Wheel:
@@ -64,7 +66,7 @@ def plan(lock: Lock, wheelhouse: pathlib.Path, *, remember: bool = True) -> Fetc
         wheelhouse=wheelhouse,
         missing=tuple(e for e, said in zip(lock.entries, verdicts, strict=True) if said != "present"),
         wrong=tuple(e for e, said in zip(lock.entries, verdicts, strict=True) if said == "wrong"),
-        free=_free(wheelhouse),
+        free=free(wheelhouse),
     )
 
 
@@ -83,7 +85,8 @@ def apply(
         return
     if asked.size > asked.free:
         raise RefusedError(
-            f"{asked.wheelhouse}: the missing wheels need {asked.size} bytes, {asked.free} are free",
+            f"{asked.wheelhouse}: {megabytes(asked.size)} needed for the missing wheels, "
+            f"{megabytes(asked.free)} free",
             hint="make room, or put host.root on another disk",
         )
     # requests takes 0.1 s to import, which a run that fetches nothing shall not pay
@@ -103,6 +106,9 @@ def paths(lock: Lock, wheelhouse: pathlib.Path) -> Sequence[pathlib.Path]:
     return [pathlib.Path(house.path(wheel_of(entry))) for entry in lock.entries]
 
 
-def _free(folder: pathlib.Path) -> int:
-    there = next(path for path in (folder, *folder.parents) if path.exists())
-    return shutil.disk_usage(there).free
+def free(folder: pathlib.Path) -> int:
+    """Return the bytes free where ``folder`` lies or will lie, or its parent where it may not be seen."""
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            return shutil.disk_usage(place).free
+    raise SupplyError(f"{folder}: the space there cannot be asked for", hint="give an absolute path")

@@ -6,8 +6,10 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hostenv.agent.amounts import megabytes
 from hostenv.errors import HostError, PatchError, RefusedError
 from hostenv.spec.series import SERIES
+from hostenv.steps.ground import require_executable, require_room, require_writable
 
 if TYPE_CHECKING:
     import pathlib
@@ -25,8 +27,6 @@ UNPACKED = 2.6
 
 NO_PYTHON = "install one (deadsnakes, pyenv, python-build-standalone), or change platform.python"
 """What to do about an interpreter that a host lacks."""
-
-_GB = 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,20 +46,22 @@ class Make:
     remake: bool = False
     despite_running: bool = False
 
-    def plan(self, state: RootState) -> tuple[str, ...]:
+    def plan(self, state: RootState, *, missing: int) -> tuple[str, ...]:
         """Say what will be made; nothing where the build is there.
 
-        Raises :class:`RefusedError` where the host cannot hold it: before anything is downloaded.
+        ``missing`` are the bytes of the wheels that are brought for it. Raises :class:`RefusedError` where
+        the host has no room for all of it: before anything is downloaded.
         """
         if self.inputs.id in state.builds and not self.remake:
             return ()
-        self._check_ground(state)
+        self.check_ground(state)
+        self._check_room(state, missing)
         python = self.inputs.lock.platform.python
         count = len(self.inputs.wheels)
         lines = [f"build    {self.inputs.id}: {count} wheels, Python {python}, in {state.root}/builds"]
         lines += [f"series   {each.name}: {len(each.patches)} patch(es)" for each in self.inputs.series]
         lines += [
-            f"overlay  {each.name}: {_named(each)}, {len(each.files)} files, {_size(each.size)}"
+            f"overlay  {each.name}: {_named(each)}, {len(each.files)} files, {megabytes(each.size)}"
             for each in self.inputs.overlays
         ]
         if self.inputs.id in state.builds:
@@ -68,23 +70,24 @@ class Make:
             lines.append(f"remove   {self.inputs.id}: the interpreter it was made for is gone")
         return tuple(lines)
 
-    def _check_ground(self, state: RootState) -> None:
-        if not state.writable:
-            raise RefusedError(f"{state.root} cannot be written", hint="host.root must be on a writable disk")
-        if state.noexec:
+    def check_ground(self, state: RootState) -> None:
+        """Refuse a host that cannot have this build, whatever is brought there.
+
+        Raises :class:`RefusedError`; nothing was looked for under the root yet.
+        """
+        arch = self.inputs.lock.platform.arch
+        if state.arch != arch:
             raise RefusedError(
-                f"{state.root} lies on a filesystem that is mounted noexec: no interpreter would start there",
-                hint="choose another host.root, or remount it with exec",
+                f"the host is {state.arch}, the lock is for {arch}", hint="change platform.arch in the spec"
             )
+        require_writable(state)
+        require_executable(state)
+
+    def _check_room(self, state: RootState, missing: int) -> None:
         wheels = sum(entry.size for entry in self.inputs.wheels)
         laid = sum(overlay.size for overlay in self.inputs.overlays)
-        needed = int(wheels + 2 * UNPACKED * wheels) + 2 * laid + self.settings.min_free
-        if state.free < needed:
-            raise RefusedError(
-                f"{state.root}: {_size(needed)} needed (wheels, uv's cache, the build and "
-                f"build.min-free), {_size(state.free)} free",
-                hint="free some space, or lower build.min-free in the spec",
-            )
+        needed = missing + int(2 * UNPACKED * wheels) + 2 * laid + self.settings.min_free
+        require_room(state, needed, "missing wheels, uv's cache, the build and build.min-free")
 
     def _texts(self, repository: pathlib.Path) -> dict[str, str]:
         """Return the files that are kept beside the build, path → text: those of series and overlays."""
@@ -197,10 +200,6 @@ def _laid(overlay: Overlay) -> dict[str, Any]:
         ],
         "links": [(each.path, each.target) for each in overlay.files if each.target is not None],
     }
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= _GB else f"{count / 1e6:.1f} MB"
 
 
 def _applied(results: Sequence[SeriesResult]) -> dict[str, str | None]:

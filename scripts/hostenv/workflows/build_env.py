@@ -80,7 +80,7 @@ class Run:
         self._make = Make(
             inputs=self.inputs,
             settings=host.spec.build,
-            remake=more.edited == self.id,
+            remake=session.request.remake or more.edited == self.id,
             despite_running=session.request.despite_running,
         )
         self._supplied: tuple[str, ...] = ()
@@ -89,6 +89,7 @@ class Run:
         """Plan, show, change; one after another."""
         supply = overlays = None
         if self._make.remake or self.id not in self._host.state.builds:
+            self._make.check_ground(self._host.state)
             wheels = replace(self._locked.lock, entries=self.inputs.wheels)
             from hostenv.workflows.supply import supply_for  # noqa: PLC0415  a run with nothing to do stays quick
 
@@ -99,7 +100,7 @@ class Run:
             *self._locked.plan(),
             *(supply.plan() if supply else ()),
             *(overlays.plan() if overlays else ()),
-            *self._make.plan(self._host.state),
+            *self._make.plan(self._host.state, missing=supply.size if supply else 0),
             *(last.plan(self._host.state) if last else ()),
         )
         if not lines:
@@ -136,7 +137,8 @@ class Run:
     def _failed(self, facts: Mapping[str, Any], verdict: Verdict) -> HostResult:
         error = CheckError(
             f"{self._spec.name}: build {self.id} failed its checks; the environment is what it was",
-            hint=f"mend what was found, or waive it in the spec; the build stays at {self._path} to look at",
+            hint=f"mend what was found, or waive it in the spec; the build stays at {self._path} to look at, "
+            f"nox -s build_env -- {self._spec.name} --remake makes it anew",
         )
         return self._result("checks failed", facts=facts, verdict=verdict, error=error)
 

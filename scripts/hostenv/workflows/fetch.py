@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.steps.ground import require_room, require_writable
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing
 from hostenv.workflows.locking import platform_of
@@ -20,11 +21,15 @@ def fetch(session: Session, spec: Spec, turn: Turn) -> HostResult:
     with open_for_writing(session.fleet, spec, turn) as host:
         platform = platform_of(spec, host.state, host.agent)
         locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
+        require_writable(host.state)
         supply = supply_for(session, host, locked.lock, tools=False)
         count = f"{len(locked.lock.entries)} wheels"
         lines = (*locked.plan(), *supply.plan())
         if not lines:
             return HostResult(host=spec.name, headline=f"nothing to do: all {count} are there")
+        if supply.size:
+            needed = supply.size + spec.build.min_free
+            require_room(host.state, needed, "missing wheels and build.min-free")
         session.listener.plan(spec.name, lines)
         if session.request.dry_run:
             return HostResult(host=spec.name, headline="dry run: nothing was changed")

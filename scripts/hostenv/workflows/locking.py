@@ -147,12 +147,7 @@ def platform_of(
 
 
 def _require_fit(host: str, platform: LockPlatform, state: RootState) -> None:
-    """Refuse a host on which wheels of the platform would not load (PEP 600): older glibc, other arch."""
-    if state.arch != platform.arch:
-        raise RefusedError(
-            f"{host}: the host is {state.arch}, the lock is for {platform.arch}",
-            hint="change platform.arch in the spec",
-        )
+    """Refuse a host on which wheels of the platform would not load (PEP 600): one with an older glibc."""
     if state.glibc is None or _numbers(state.glibc) < _numbers(platform.glibc):
         has = f"glibc {state.glibc}" if state.glibc else "no glibc: another C library"
         raise RefusedError(

@@ -20,6 +20,8 @@ class Request:
     jobs: int = 8
     stage: bool = False
     relock: bool = False
+    remake: bool = False
+    """Make the build anew though it is there."""
     upgrade: tuple[str, ...] | None = None
     """``None``: keep every locked version; an empty name: upgrade all; else the named distributions."""
     venv: str | None = None

@@ -6,6 +6,7 @@ import pathlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from hostenv.agent.amounts import megabytes
 from hostenv.errors import HostError, SupplyError
 from hostenv.machine import uv
 from hostenv.spec.environment import Fetching
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from hostenv.workflows.session import Session
 
 
+_PATIENCE = 2.5
+_LOCAL_PATIENCE = 0.2
+"""Seconds to wait for a holder of the host's lock that may just be ending: killed, or its connection cut."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tools:
     """What makes a build on the host: uv's path there, and the interpreter."""
@@ -40,6 +46,10 @@ class Supply(Protocol):
 
     notes: list[str]
     """What an operator must know of what came otherwise than planned."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the wheels that will be brought under the host's root."""
 
     def plan(self) -> tuple[str, ...]:
         """Say what will be brought, and which way."""
@@ -94,9 +104,9 @@ class _Common:
         self._progress = _OneHost(session.listener, host.spec.name)
         self._python = choose(host.spec, host.agent, self._root, lock.platform.python) if tools else None
 
-    def _survey(self) -> Held:
+    def _survey(self, *, remember: bool) -> Held:
         given = self._host.spec.supply.wheelhouse
-        return survey(self._host.agent, self._root, self._lock, given=given, remember=self._remember)
+        return survey(self._host.agent, self._root, self._lock, given=given, remember=remember)
 
     def _python_plan(self) -> tuple[str, ...]:
         return self._python.plan() if isinstance(self._python, BringPython) else ()
@@ -104,7 +114,8 @@ class _Common:
     def _take(self) -> None:
         """Hold the host's lock from the first write to the end of the session there."""
         if not self._taken:
-            self._host.agent.call("writer.take", root=self._root, who=dict(self._who))
+            patience = _LOCAL_PATIENCE if self._host.spec.is_local else _PATIENCE
+            self._host.agent.call("writer.take", root=self._root, who=dict(self._who), patience=patience)
             self._taken = True
 
     def _bring_python(self) -> HostPython:
@@ -125,9 +136,20 @@ class LocalSupply(_Common):
     def __init__(self, session: Session, host: OpenHost, lock: Lock, *, tools: bool) -> None:
         super().__init__(session, host, lock, tools=tools)
         self._wheelhouse = pathlib.Path(self._root, "wheelhouse")
-        self._given = self._survey().paths if host.spec.supply.wheelhouse else {}
-        wanted = tuple(entry for entry in lock.entries if entry.sha256 not in self._given)
-        self._plan = fetch.plan(replace(lock, entries=wanted), self._wheelhouse, remember=self._remember)
+        self._given: Mapping[str, str] = {}
+        self._plan = self._look(remember=False)
+
+    def _look(self, *, remember: bool) -> fetch.FetchPlan:
+        """See what is there; what had to be hashed for it is noted, with the host's lock only."""
+        if self._host.spec.supply.wheelhouse:
+            self._given = self._survey(remember=remember).paths
+        wanted = tuple(entry for entry in self._lock.entries if entry.sha256 not in self._given)
+        return fetch.plan(replace(self._lock, entries=wanted), self._wheelhouse, remember=remember)
+
+    @property
+    def size(self) -> int:
+        """Bytes to be fetched."""
+        return self._plan.size
 
     def plan(self) -> tuple[str, ...]:
         """Say what will be brought."""
@@ -135,10 +157,13 @@ class LocalSupply(_Common):
 
     def tools(self) -> Tools:
         """Unpack the interpreter where the spec brings one."""
+        self._take()
         return Tools(uv=str(uv.binary()), python=self._bring_python())
 
     def wheels(self) -> Mapping[str, str]:
-        """Fetch what is missing."""
+        """Fetch what is missing, as seen again under the host's lock: another session may have brought it."""
+        self._take()
+        self._plan = self._look(remember=True)
         if self._plan.missing:
             self._progress.phase("fetch", self._plan.size)
             fetch.apply(
@@ -163,8 +188,13 @@ class RemoteSupply(_Common):
         super().__init__(session, host, lock, tools=tools)
         self._tools = tools
         self._specs = tuple(session.fleet.specs.values())
-        self._held = self._survey()
+        self._held = self._survey(remember=self._remember)
         self._way = self._choose_way() if self._held.missing else None
+
+    @property
+    def size(self) -> int:
+        """Bytes to be brought there."""
+        return self._held.size
 
     def plan(self) -> tuple[str, ...]:
         """Say what will be brought, and which way."""
@@ -256,7 +286,7 @@ class RemoteSupply(_Common):
                 raise
             self.notes.append(f"the host could not fetch by itself ({error.message}): the controller did")
             before = self._held
-            self._held = self._survey()
+            self._held = self._survey(remember=self._remember)
             self._by_controller(None).apply(self._host.reach, self._progress)
             self._held = replace(self._held, paths={**before.paths, **self._held.paths})
 
@@ -268,4 +298,4 @@ class RemoteSupply(_Common):
         binary = supply_uv.own_binary()
         if supply_uv.is_there(self._host.agent, self._root, binary):
             return ()
-        return (f"uv       {version}, {binary.size / 1e6:.1f} MB, to {binary.place(self._root)}",)
+        return (f"uv       {version}, {megabytes(binary.size)}, to {binary.place(self._root)}",)
