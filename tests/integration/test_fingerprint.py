@@ -15,7 +15,7 @@ from hostenv.agent import record, tree
 from hostenv.facts.distributions import Installed
 from hostenv.machine.agent import agent_on
 from hostenv.machine.local import LocalTransport
-from kit.environment import SilentWire
+from kit.environment import summary_of
 from kit.wheels import BuiltWheel, build_wheel
 
 NAME = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -95,7 +95,7 @@ def use_differently(roots: list[pathlib.Path], modules: str) -> None:
 
 
 def fingerprint(root: pathlib.Path) -> str:
-    found = tree.fingerprint(SilentWire(), root=str(root))
+    found = summary_of(root)
     assert found["problems"] == []
     assert isinstance(found["fingerprint"], str)
     return found["fingerprint"]
@@ -135,9 +135,8 @@ def test_the_agent_surveys_a_build_of_uv(tmp_path: pathlib.Path, pythons: list[s
         answer = agent.call(
             "record.survey", on_data=sent.append, root=str(root), cache=cache, with_manifest=True
         )
-        again = agent.call("tree.fingerprint", root=str(root), cache=cache)
     found = Installed.from_answer(answer, "local")
-    assert found.tree.fingerprint == again["fingerprint"]
+    assert found.tree.fingerprint == summary_of(root)["fingerprint"]
     assert sent
     assert [each.name for each in found.distributions] == ["alpha", "beta"]
     assert not any(each.mismatched or each.missing or each.problems for each in found.distributions)

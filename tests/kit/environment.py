@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from hostenv.agent import tree
 from hostenv.agent.wire import Wire
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ class SilentWire(Wire):
     def event(self, **fields: object) -> None:
         """Keep an event."""
         self.events.append(fields)
+
+
+def summary_of(
+    root: pathlib.Path, *, cache: pathlib.Path | None = None, rehash: bool = False
+) -> dict[str, Any]:
+    """Return what the agent says of an environment without its manifest."""
+    looked = tree.scan(str(root), cache=str(cache) if cache else None, rehash=rehash)
+    return looked.summary(looked.canonical())
 
 
 def make_environment(folder: pathlib.Path, site: Mapping[str, str | bytes] | None = None) -> pathlib.Path:

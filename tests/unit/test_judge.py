@@ -57,13 +57,13 @@ def test_a_fault_is_an_error_and_fails_the_session() -> None:
         Severity.ERROR,
         "install 580",
     )
-    assert verdict.exit_status == 1
+    assert not verdict.passed
 
 
 def test_a_sound_host_is_silent() -> None:
     verdict = judge(Facts(Driver(version=580)), [OLD], today=TODAY)
     assert verdict.findings == ()
-    assert verdict.exit_status == 0
+    assert verdict.passed
 
 
 def test_a_fact_that_was_not_read_is_unknown_never_ok() -> None:

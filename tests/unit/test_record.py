@@ -113,16 +113,6 @@ def test_the_winner_does_not_depend_on_any_order() -> None:
     assert winners == {b"build_backend.py": "torch-c-dlpack-ext==0.1", b"k": "sglang-kernel==0.4"}
 
 
-def test_owners_of_a_path(tmp_path: pathlib.Path) -> None:
-    root = make_environment(tmp_path / "env", {**ALPHA, **BETA})
-    paths = [f"{SITE}/shared.py", f"{SITE}/beta/__init__.py", "bin/none"]
-    assert record.owners(SilentWire(), root=str(root), paths=paths) == {
-        paths[0]: ["alpha==1.0", "beta-two==2.0"],
-        paths[1]: ["beta-two==2.0"],
-        paths[2]: [],
-    }
-
-
 def test_rows_are_placed_in_the_environment() -> None:
     digest = base64.urlsafe_b64encode(b"\xff" * 32).decode().rstrip("=")
     text = f'a.py,sha256={digest},1\r\n"odd,name",,\n../../../bin/tool,sha512=abc,2\n./b//c,,\n\n'

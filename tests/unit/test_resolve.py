@@ -187,11 +187,7 @@ def test_the_plan_says_why(registry: Registry) -> None:
     asked = resolve.plan("demo", env("a<2"), PLATFORM, current=first, upgrade=("a",))
 
     assert asked
-    assert asked.lines() == (
-        "lock demo.cp312-x86_64 (glibc 2.34)",
-        "  env.requires: + a<2, - a",
-        "  upgrade: a",
-    )
+    assert asked.reasons == ("env.requires: + a<2, - a", "upgrade: a")
 
 
 def test_what_cannot_be_met_is_told_with_its_cause(registry: Registry) -> None:
@@ -384,7 +380,9 @@ def test_a_lock_is_written_whole_and_only_when_it_changed(registry: Registry, tm
     path = tmp_path / "locks/demo.cp312-x86_64.txt"
 
     assert lockfile.load(path, document="x") is None
-    assert lockfile.store(found, path)
-    assert not lockfile.store(found, path)
+    lockfile.store(found, path)
+    written = path.stat()
+    lockfile.store(found, path)
+    assert path.stat() == written
     assert lockfile.load(path, document="x") == found
     assert [each.name for each in path.parent.iterdir()] == ["demo.cp312-x86_64.txt"]

@@ -18,7 +18,7 @@ from hostenv.agent import hashing, statcache, tree, walk
 from hostenv.agent.wire import AgentError
 from hostenv.errors import HostError
 from hostenv.facts.manifest import Change, Manifest
-from kit.environment import SITE, SilentWire, make_environment, put
+from kit.environment import SITE, SilentWire, make_environment, put, summary_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,13 +35,13 @@ def manifest_of(root: pathlib.Path) -> Manifest:
 
 
 def fingerprint(root: pathlib.Path, cache: pathlib.Path | None = None) -> str:
-    found = tree.fingerprint(SilentWire(), root=str(root), cache=str(cache) if cache else None)["fingerprint"]
+    found = summary_of(root, cache=cache)["fingerprint"]
     assert isinstance(found, str)
     return found
 
 
 def problems(root: pathlib.Path) -> dict[str, str]:
-    summary = tree.fingerprint(SilentWire(), root=str(root))
+    summary = summary_of(root)
     assert summary["fingerprint"] is None
     return {item["path"]: item["reason"] for item in summary["problems"]}
 
@@ -69,7 +69,9 @@ def test_every_file_has_the_digest_and_size_that_other_tools_say(tmp_path: pathl
 def test_the_manifest_travels_and_proves_its_fingerprint(tmp_path: pathlib.Path) -> None:
     root = make_environment(tmp_path / "env", FILES)
     wire = SilentWire()
-    summary = tree.manifest(wire, root=str(root))
+    looked = tree.scan(str(root))
+    tree.send(wire, looked.canonical())
+    summary = looked.summary(looked.canonical())
     assert Manifest.from_packed(wire.sent).fingerprint == summary["fingerprint"]
     for damaged in (wire.sent[:-5], b"junk"):
         with pytest.raises(HostError):
@@ -261,11 +263,11 @@ def test_a_second_look_reads_nothing_and_says_the_same(tmp_path: pathlib.Path) -
     root, cache = make_environment(tmp_path / "env", FILES), tmp_path / "cache" / "stat"
     py_compile.compile(str(root / SITE / "pkg/__init__.py"))
     age(root)
-    first = tree.fingerprint(SilentWire(), root=str(root), cache=str(cache))
-    second = tree.fingerprint(SilentWire(), root=str(root), cache=str(cache))
+    first = summary_of(root, cache=cache)
+    second = summary_of(root, cache=cache)
     assert first["read"] > 0
     assert second == first | {"read": 0}
-    third = tree.fingerprint(SilentWire(), root=str(root), cache=str(cache), rehash=True)
+    third = summary_of(root, cache=cache, rehash=True)
     assert third == first
 
 
@@ -333,7 +335,7 @@ def test_a_child_that_dies_is_an_error(tmp_path: pathlib.Path, monkeypatch: pyte
 
 def test_interpreter_is_reported_beside_the_fingerprint(tmp_path: pathlib.Path) -> None:
     root = make_environment(tmp_path / "env")
-    told = tree.fingerprint(SilentWire(), root=str(root))["interpreter"]
+    told = summary_of(root)["interpreter"]
     assert (told["implementation"], told["version"], told["python"], told["abi"]) == (
         "cpython",
         "3.12.1",

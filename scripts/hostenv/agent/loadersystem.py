@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from typing import Dict, FrozenSet, List, Mapping, Optional, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Tuple
 
 from hostenv.agent import ldcache
-from hostenv.agent.elf import read_elf
 from hostenv.agent.elfmodel import (
     EM_AARCH64,
     EM_X86_64,
@@ -135,9 +134,3 @@ def _bytes(path: str) -> bytes:
 def environment_of(pairs: Mapping[str, str]) -> Dict[str, str]:
     """Return the variables of an environment that the loader reads."""
     return {name: pairs[name] for name in ("LD_LIBRARY_PATH", "LD_PRELOAD") if name in pairs}
-
-
-def interpreter_of(venv: str) -> Optional[Tuple[str, Elf]]:
-    """Return the real path and the facts of a venv's interpreter; ``None`` where it has none."""
-    path = os.path.realpath(os.path.join(venv, "bin", "python"))
-    return (path, read_elf(path)) if os.path.isfile(path) else None

@@ -43,17 +43,6 @@ def survey(
     return {"tree": looked.summary(canonical), **describe(looked)}
 
 
-def owners(wire: Wire, *, root: str, paths: List[str]) -> Dict[str, List[str]]:
-    """Return for each path (relative to the environment) which distributions' RECORDs name it."""
-    del wire
-    wanted = {path.encode("utf-8", "surrogateescape"): path for path in paths}
-    found: Dict[str, List[str]] = {path: [] for path in paths}
-    for distribution in installed(root):
-        for path in wanted.keys() & distribution.rows.keys():
-            found[wanted[path]].append(distribution.key)
-    return found
-
-
 def describe(looked: Tree, found: Optional[List[Distribution]] = None) -> Dict[str, Any]:
     """Return every distribution with what of it differs, the files nobody owns, and contested paths.
 

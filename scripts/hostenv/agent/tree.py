@@ -80,22 +80,6 @@ def text(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
-def fingerprint(
-    wire: Wire, *, root: str, cache: Optional[str] = None, rehash: bool = False
-) -> Dict[str, Any]:
-    """Return the summary of an environment without its manifest."""
-    tree = scan(root, cache=cache, rehash=rehash, progress=_progress(wire))
-    return tree.summary(tree.canonical())
-
-
-def manifest(wire: Wire, *, root: str, cache: Optional[str] = None, rehash: bool = False) -> Dict[str, Any]:
-    """Return the summary; the canonical form, compressed by zlib, is sent as bulk data before it."""
-    tree = scan(root, cache=cache, rehash=rehash, progress=_progress(wire))
-    canonical = tree.canonical()
-    send(wire, canonical)
-    return tree.summary(canonical)
-
-
 def send(wire: Wire, canonical: bytes) -> None:
     """Send a canonical form as bulk data."""
     packed = memoryview(zlib.compress(canonical, _LEVEL))
@@ -268,7 +252,3 @@ def _normal_form(path: bytes, content: bytes, root: bytes) -> bytes:
     if path == b"pyvenv.cfg":
         return normal.pyvenv(content)
     return normal.script(content, root) if path.startswith(b"bin/") else normal.record(content)
-
-
-def _progress(wire: Wire) -> Callable[[int], None]:
-    return lambda done: wire.event(phase="manifest", bytes=done)

@@ -15,10 +15,10 @@ import contextlib
 import os
 import re
 import time
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Sequence
 
 from hostenv.agent import hashing, statcache
-from hostenv.agent.wire import AgentError, Wire
+from hostenv.agent.wire import AgentError
 
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*\.(whl|tar\.gz|tar\.zst)\Z")
@@ -111,12 +111,6 @@ class Wheelhouse:
         cache.digests.update(fresh)
         with contextlib.suppress(OSError):  # a read-only wheelhouse is hashed each time
             cache.save(self._verified)
-
-
-def survey(wire: Wire, *, folder: str, wheels: Sequence[Sequence[Any]]) -> List[str]:
-    """Say of each wheel (sha256, file name, size) whether it is present, absent or wrong on this host."""
-    del wire
-    return Wheelhouse(folder).survey([Wheel(*wheel) for wheel in wheels])
 
 
 def _key(path: str) -> bytes:

@@ -119,11 +119,6 @@ class Verdict:
     waived: tuple[Waived, ...]
     passed: bool
 
-    @property
-    def exit_status(self) -> int:
-        """0 when every gate passed, else 1."""
-        return 0 if self.passed else 1
-
 
 def judge(facts: Facts, rules: Iterable[Rule], waivers: Sequence[Waiver] = (), *, today: dt.date) -> Verdict:
     """Run every rule over the facts and return the verdict.

@@ -57,7 +57,7 @@ class TreeFacts:
 
     @classmethod
     def from_table(cls, table: Table) -> TreeFacts:
-        """Read the result of the operations ``tree.fingerprint`` and ``tree.manifest``."""
+        """Read what an operation says of a tree (:meth:`hostenv.agent.tree.Tree.summary`)."""
         return cls(
             fingerprint=table.get("fingerprint", optional(text)),
             interpreter=table.get("interpreter", table_of(Interpreter.from_table)),

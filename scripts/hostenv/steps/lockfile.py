@@ -20,12 +20,12 @@ def load(path: pathlib.Path, *, document: str) -> Lock | None:
         raise InputError(f"{document}: cannot be read: {error}") from error
 
 
-def store(lock: Lock, path: pathlib.Path) -> bool:
-    """Write a lock, whole or not at all; return whether its text changed."""
+def store(lock: Lock, path: pathlib.Path) -> None:
+    """Write a lock, whole or not at all; a file that holds it already stays as it is."""
     text = lock.render().encode()
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == text:
-            return False
+            return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".lock-", delete=False) as beside:
@@ -34,4 +34,3 @@ def store(lock: Lock, path: pathlib.Path) -> bool:
         pathlib.Path(beside.name).replace(path)
     except OSError as error:
         raise HostenvError(f"{path}: cannot be written: {error.strerror}") from error
-    return True

@@ -43,11 +43,6 @@ class ResolvePlan:
     upgrade: tuple[str, ...]
     reasons: tuple[str, ...]
 
-    def lines(self) -> tuple[str, ...]:
-        """Say what is about to happen, a line each."""
-        what = f"lock {self.name}.{self.platform.name} (glibc {self.platform.glibc})"
-        return (what, *(f"  {reason}" for reason in self.reasons))
-
 
 def plan(
     name: str,
