@@ -80,7 +80,7 @@ def test_one_line_a_host_and_what_needs_somebody() -> None:
         "bbbbbbbb g7 held",
         "aaaaaaaa x1",
         "1 held",
-        "100 GiB",
+        "107.37 GB",
         "40 d",
     ]
     assert "ct200: held by ops@bastion since 2026-12-01" in text

@@ -39,7 +39,10 @@ def print_builds(hosts: Sequence[HostBuilds], out: Console) -> None:
         total = sum(build.size for build in found.builds)
         free = f", {megabytes(found.free)} free" if found.free is not None else ""
         line = Text(host.host, "bold").append(f"  {printable(found.root)}", "default")
-        line.append(f"  {len(found.builds)} builds, {megabytes(total)}{free}", "dim")
+        line.append(
+            f"  {len(found.builds)} build{'' if len(found.builds) == 1 else 's'}, {megabytes(total)}{free}",
+            "dim",
+        )
         out.print(line, soft_wrap=True)
         if found.builds:
             out.print(_table(found))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.table import Table
 from rich.text import Text
 
+from hostenv.agent.amounts import megabytes
 from hostenv.checks.finding import Severity
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.checks.same_machine import related
@@ -117,7 +118,7 @@ def _rows(spec: Spec, facts: HostFacts, host_key: str | None) -> Iterator[Row]:
     yield from _tools(facts)
     yield from _disks(facts)
     for model in facts.models:
-        told = _told(model, lambda each: f"{each.path}  {each.kind or 'no config'}  {_gib(each.bytes)}")
+        told = _told(model, lambda each: f"{each.path}  {each.kind or 'no config'}  {_size(each.bytes)}")
         yield "model", told
     for unit in facts.units.or_else(()):
         yield (
@@ -151,7 +152,7 @@ def _system(facts: HostFacts) -> Iterator[Row]:
     yield "cpu", _told(system.cpu, lambda cpu: f"{cpu.count} x {cpu.model}")
     yield (
         "memory",
-        _told(system.memory, lambda each: f"{_gib(each.available)} of {_gib(each.total)} available"),
+        _told(system.memory, lambda each: f"{_size(each.available)} of {_size(each.total)} available"),
     )
 
 
@@ -185,7 +186,7 @@ def _gpus(spec: Spec, facts: HostFacts) -> Iterator[Row]:
 def _gpu(use: GpuUse) -> Text:
     gpu = use.gpu
     line = Text(f"{use.use.value:<9}", _USES[use.use])
-    line.append(f"{printable(gpu.name)}  {_gib(gpu.memory_used)} of {_gib(gpu.memory_total)} in use")
+    line.append(f"{printable(gpu.name)}  {_size(gpu.memory_used)} of {_size(gpu.memory_total)} in use")
     line.append_text(Text("  cc ").append_text(_told(gpu.compute_capability, str)))
     if gpu.mig == "Enabled":
         line.append(f"  MIG: {len(gpu.mig_devices)} slices")
@@ -201,7 +202,7 @@ def _gpu(use: GpuUse) -> Text:
 def _holder(holder: Holder) -> str:
     pid = f"pid {holder.pid} " if holder.pid is not None else ""
     since = f" since {holder.since:%Y-%m-%d %H:%M} UTC" if holder.since else ""
-    return printable(f"{pid}{holder.what}  {_gib(holder.bytes)}{since}")
+    return printable(f"{pid}{holder.what}  {_size(holder.bytes)}{since}")
 
 
 def _processes(facts: HostFacts) -> Iterator[Row]:
@@ -287,7 +288,7 @@ def _disks(facts: HostFacts) -> Iterator[Row]:
 
 def _disk(disk: Disk) -> str:
     marks = [name for name, holds in (("noexec", disk.noexec), ("read-only", disk.read_only)) if holds]
-    told = f"{_gib(disk.free)} of {_gib(disk.total)} free  {disk.filesystem} on {disk.mount}"
+    told = f"{_size(disk.free)} of {_size(disk.total)} free  {disk.filesystem} on {disk.mount}"
     return f"{told}  {' '.join(marks)}" if marks else told
 
 
@@ -320,5 +321,5 @@ def _command(words: tuple[str, ...]) -> str:
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…"
 
 
-def _gib(size: int | None) -> str:
-    return "?" if size is None else f"{size / 2**30:.1f} GiB"
+def _size(size: int | None) -> str:
+    return "?" if size is None else megabytes(size)

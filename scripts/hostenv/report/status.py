@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
+from hostenv.agent.amounts import megabytes
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.errors import HostenvError
 from hostenv.report.findings import printable
@@ -91,7 +92,7 @@ def _gpus(line: HostLine, status: HostStatus) -> Text:
 
 
 def _free(line: HostLine, status: HostStatus) -> Text:
-    size = f"{status.state.free / 2**30:.0f} GiB"
+    size = megabytes(status.state.free)
     return Text(size, "bold yellow" if status.state.free < line.spec.build.min_free else "")
 
 
