@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hostenv import commands
+from hostenv.errors import InputError
 from kit.repository import DEMO_PATCH, PROJECT, listing
 from kit.schema import violations
 
@@ -260,3 +262,37 @@ def test_nox_lists_every_session_without_importing_hostenv(repository: Repositor
     )
     assert "build_env" in done.stdout
     assert done.stdout.rstrip().endswith("[]")
+
+
+@pytest.mark.parametrize("place", ["nowhere/x.json", "."])
+def test_a_json_that_cannot_be_written_is_refused_before_anything_is_done(
+    repository: Repository, place: str
+) -> None:
+    with pytest.raises(InputError, match="--json"):
+        commands.run("build_env", ["local", "--json", str(repository.folder / place)], repository.path)
+    assert not repository.root.exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_without_the_marks_still_tells_the_result(repository: Repository, encoding: str) -> None:
+    ran = repository.nox("build_env", PYTHONIOENCODING=encoding)
+    said, _ = ran.communicate(timeout=120)
+    assert (ran.returncode, "built, checked and current" in said) == (0, True), said
+    assert "Traceback" not in said
+
+
+def test_an_output_that_is_full_is_one_line_and_the_json_is_whole(repository: Repository) -> None:
+    document = repository.folder / "out.json"
+    with open("/dev/full", "w") as full:  # noqa: PTH123  a device, not a file of ours
+        done = subprocess.run(
+            repository.command("build_env", "--json", str(document)),
+            cwd=repository.path,
+            env=repository.environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode != 0
+    assert "the output cannot be written" in done.stderr
+    assert json.loads(document.read_text())["outcome"] == "done"

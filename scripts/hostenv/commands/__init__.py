@@ -6,11 +6,13 @@ to fail with where something was not.
 
 from __future__ import annotations
 
+import errno
 import importlib
 from typing import TYPE_CHECKING
 
 from hostenv import arguments
-from hostenv.report.findings import console
+from hostenv.errors import HostenvError
+from hostenv.report.findings import check_json, console
 
 if TYPE_CHECKING:
     import pathlib
@@ -47,6 +49,17 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
     except arguments.HelpRequested as text:
         out.print(str(text), markup=False, soft_wrap=True)
         return None
+    if request.json:
+        check_json(request.json)
     module = importlib.import_module(f"hostenv.commands.{_MODULES[name]}")
-    failure: str | None = module.run(request, repository, out)
+    try:
+        failure: str | None = module.run(request, repository, out)
+        out.file.flush()
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EPIPE, errno.EIO}:
+            raise
+        raise HostenvError(
+            f"the output cannot be written: {error.strerror}",
+            hint="what the session did is done, and stands in --json where that was asked for",
+        ) from error
     return failure

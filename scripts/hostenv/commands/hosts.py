@@ -42,9 +42,9 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
         if request.json:
             write_results((), request.session, request.json, error)
         raise
-    print_results(results, out)
     if request.json:
         write_results(results, request.session, request.json)
+    print_results(results, out)
     raise_bug(results)
     return failure_line(results)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from typing import IO, TYPE_CHECKING
 
 from rich.console import Console
@@ -10,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hostenv.checks.finding import Finding, Severity
-from hostenv.errors import HostenvError
+from hostenv.errors import HostenvError, InputError
 
 if TYPE_CHECKING:
     import pathlib
@@ -36,13 +38,30 @@ _INDENT = 9
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """Return a console: colour and full width on a terminal, plain text of :data:`PLAIN_WIDTH` elsewhere."""
+    """Return a console: colour and full width on a terminal, plain text of :data:`PLAIN_WIDTH` elsewhere.
+
+    What the output's encoding lacks (✓ in latin-1) is replaced: a session's result must not end in a
+    traceback after the work is done.
+    """
+    if file is None and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     made = Console(file=file, highlight=False, emoji=False, soft_wrap=False)
     if not made.is_terminal:
         made = Console(
             file=file, highlight=False, emoji=False, no_color=True, color_system=None, width=PLAIN_WIDTH
         )
     return made
+
+
+def check_json(path: pathlib.Path) -> None:
+    """Raise :class:`InputError` where ``--json`` could not be written, before anything is done."""
+    try:
+        if path.exists() and not (path.is_file() or path.is_char_device()):
+            raise InputError(f"--json {path}: is not a file")
+        with path.open("a", encoding="utf-8"):
+            pass
+    except OSError as error:
+        raise InputError(f"--json {path}: cannot be written: {error.strerror}") from error
 
 
 def write_json(document: Mapping[str, object], path: pathlib.Path) -> None:
