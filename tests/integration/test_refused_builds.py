@@ -150,6 +150,26 @@ def test_a_wheel_that_cannot_be_verified_is_not_activated(built: Repository) -> 
     stays(built)
 
 
+def test_a_wheel_that_lacks_files_of_its_record_is_told(built: Repository) -> None:
+    """uv writes RECORD anew from what it installed: only the wheel itself shows it."""
+    record = f"demo.py,,\ngone.py,sha256={'A' * 43},5\ndemo-4.0.dist-info/RECORD,,\n"
+    built.wheel("demo", "4.0", {"demo.py": "X = 1\n", "demo-4.0.dist-info/RECORD": record})
+    built.spec("demo==4.0")
+    (finding,) = [
+        each for each in built.build().host["checks"]["findings"] if each["rule"] == "wheel-incomplete"
+    ]
+    assert (finding["object"], finding["severity"]) == ("demo", "warning")
+    assert any("gone.py" in line for line in finding["evidence"])
+
+
+@pytest.mark.parametrize("member", ["../out.py", "/abs/out.py", "demo/../../out.py"])
+def test_a_member_that_leads_out_of_the_environment_is_refused(built: Repository, member: str) -> None:
+    built.wheel("demo", "4.0", {"demo.py": "X = 1\n", member: "X = 2\n"})
+    built.spec("demo==4.0")
+    assert "leads out of the environment" in built.run("build_env").message
+    stays(built)
+
+
 def test_an_unmet_dependency_is_not_activated(built: Repository) -> None:
     locked(built)
     (lock,) = (built.path / "envspecs/locks").iterdir()

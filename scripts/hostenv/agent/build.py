@@ -6,15 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import threading
-import zipfile
 import zlib
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from hostenv.agent import distinfo, overlaying, polite, record, running, tree, venv
+from hostenv.agent import distinfo, overlaying, polite, record, running, tree, venv, wheels
 from hostenv.agent.amounts import megabytes
-from hostenv.agent.files import put_in_place, sync_folder, sync_volume, write_file
+from hostenv.agent.files import put_in_place, remove, sync_folder, sync_volume, write_file
 from hostenv.agent.layout import OWN, Layout
 from hostenv.agent.store import Store
 from hostenv.agent.wire import AgentError, Wire
@@ -46,13 +44,13 @@ def make(wire: Wire, *, root: str, build: str, who: Dict[str, Any], plan: Dict[s
         if build not in layout.sound_builds() or plan["remake"]:
             if os.path.lexists(finished):
                 _check_unused(finished, plan)
-            _check_room(layout, plan)
+            plan["incomplete"] = _check_wheels(layout, plan)
             overlaying.check_paths(plan["overlays"], plan["wheels"])
             unfinished = os.path.join(layout.builds, f".tmp-{build}")
             _Job(wire, layout, plan, descriptors).fill(unfinished, finished, files)
             put_in_place(unfinished, finished)
             sync_folder(layout.builds)
-            _discard(unfinished)
+            remove(unfinished)
     return read(finished)
 
 
@@ -145,6 +143,7 @@ def _keep(path: str, plan: Dict[str, Any], settled: Dict[str, str]) -> None:
         "tree": looked.summary(canonical),
         "settled": settled,
         "applied": plan["applied"],
+        "incomplete": plan["incomplete"],
         "overlaid": {
             each["name"]: overlay["name"] for overlay in plan["overlays"] for each in overlay["distributions"]
         },
@@ -228,12 +227,13 @@ def _check_unused(finished: str, plan: Dict[str, Any]) -> None:
         raise AgentError(message, hint="stop them, or pass --despite-running", outcome="refused")
 
 
-def _check_room(layout: Layout, plan: Dict[str, Any]) -> None:
-    """Refuse where the unpacked wheels (in uv's cache and in the build) would not leave ``min_free``."""
-    unpacked = 0
-    for wheel in plan["wheels"]:
-        with _opened(wheel["path"]) as archive:
-            unpacked += sum(entry.file_size for entry in archive.infolist())
+def _check_wheels(layout: Layout, plan: Dict[str, Any]) -> Dict[str, List[str]]:
+    """Refuse where the unpacked wheels (in uv's cache and in the build) would not leave ``min_free``.
+
+    Returns what wheels lack of their own RECORD: file name → paths.
+    """
+    contents = {os.path.basename(wheel["path"]): wheels.read(wheel["path"]) for wheel in plan["wheels"]}
+    unpacked = sum(each.size for each in contents.values())
     volume = os.statvfs(layout.root)
     free = volume.f_bavail * volume.f_frsize
     laid = sum(size for overlay in plan["overlays"] for _, _, _, size, _ in overlay["files"])
@@ -241,14 +241,7 @@ def _check_room(layout: Layout, plan: Dict[str, Any]) -> None:
     if free < needed:
         message = f"{layout.root}: {megabytes(needed)} needed, {megabytes(free)} free"
         raise AgentError(message, hint="nox -s prune -- HOST removes what nothing uses", outcome="refused")
-
-
-def _opened(path: str) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as error:
-        message = f"{path}: not a readable wheel: {error}"
-        raise AgentError(message, hint="remove it; it is fetched again") from error
+    return {name: each.absent for name, each in contents.items() if each.absent}
 
 
 def _sweep(layout: Layout) -> None:
@@ -256,9 +249,4 @@ def _sweep(layout: Layout) -> None:
     for folder, prefix in ((layout.builds, ".tmp-"), (layout.cache, venv.RENDERED)):
         for name in os.listdir(folder):
             if name.startswith(prefix):
-                _discard(os.path.join(folder, name))
-
-
-def _discard(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+                remove(os.path.join(folder, name))

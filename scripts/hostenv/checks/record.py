@@ -36,6 +36,24 @@ class Applied:
     files: Mapping[str, str | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incomplete:
+    """Wheels that lack files of their own RECORD: file name → paths. uv's RECORD does not name them."""
+
+    wheels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def _incomplete(facts: Facts) -> Iterator[Finding]:
+    known = facts.get(Incomplete)
+    for name, paths in (known.wheels if known else {}).items():
+        yield INCOMPLETE.finding(
+            object=name.partition("-")[0],
+            message=f"{name} lacks {_count(paths, 'file')} of its own RECORD: what wants one fails",
+            evidence=_some(list(paths)),
+            fix="take another release, or tell its author",
+        )
+
+
 def _mismatches(facts: Facts) -> Iterator[Finding]:
     installed = facts[Installed]
     expected = (facts.get(Applied) or Applied()).files
@@ -213,6 +231,9 @@ CHANCE = Rule(
     reference="https://github.com/astral-sh/uv/issues/15238",
     check=_by_chance,
 )
+INCOMPLETE = Rule(
+    id="wheel-incomplete", severity=Severity.WARNING, reference=_REFERENCE, check=_incomplete, kind="K53"
+)
 UNVERIFIED = Rule(id="record-unverified", severity=Severity.UNKNOWN, reference=_REFERENCE, check=_problems)
 
-RULES = (INTEGRITY, SERIES, UNOWNED, BYTECODE, CONFLICT, CHANCE, UNVERIFIED)
+RULES = (INTEGRITY, SERIES, UNOWNED, BYTECODE, CONFLICT, CHANCE, INCOMPLETE, UNVERIFIED)
