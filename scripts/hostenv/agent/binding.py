@@ -136,6 +136,22 @@ class Universe:
         return _bits(satisfied)
 
 
+class Members:
+    """A set of numbers held as bits, to be asked for one number at a time.
+
+    ``bits >> number & 1`` copies the whole integer for each question: quadratic in the references of one
+    object.
+    """
+
+    def __init__(self, bits: int) -> None:
+        self._packed = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+    def __contains__(self, number: int) -> bool:
+        """Say whether the number is in the set."""
+        place = number >> 3
+        return place < len(self._packed) and self._packed[place] >> (number & 7) & 1 == 1
+
+
 def _bits(numbers: List[int]) -> int:
     if not numbers:
         return 0

@@ -20,7 +20,7 @@ from typing import (
     Union,
 )
 
-from hostenv.agent.binding import Universe, Wants
+from hostenv.agent.binding import Members, Universe, Wants
 from hostenv.agent.elfsymbols import Asked, Group, Symbols
 from hostenv.agent.loadermodel import File, Files, Identity, LoadError, Map, Refusal
 
@@ -195,9 +195,9 @@ class Judge:
             provider = process.named(group.asked.file) if group.asked.file else None
             if provider is None or not self._refuses_unversioned(process, provider):
                 continue
-            found = self._give(provider) & ~scope.before(provider)
+            found = Members(self._give(provider) & ~scope.before(provider))
             for name in group.names:
-                if found >> self.universe.number(group.asked, name) & 1:
+                if self.universe.number(group.asked, name) in found:
                     text = f"{item.name}: Inconsistency detected by ld.so: {provider.name} has no versions, "
                     return Verdict(
                         loads=False,
@@ -214,15 +214,17 @@ class Judge:
         """Yield (name, symbol index, object that may define it) of the references that do not bind."""
         named = None if group.asked.file is None else process.named(group.asked.file)
         last = named if _ends_search(process) else None
-        bits = scope.until(last)
+        defined = Members(scope.until(last))
         missing = [
             (name, index)
             for name, index in zip(group.names, group.indices)
-            if not bits >> self.universe.number(group.asked, name) & 1
+            if self.universe.number(group.asked, name) not in defined
         ]
-        if missing:
-            blank = [item for item in scope.up_to(last) if not self._known(item)]
-            for name, index in missing:
+        blank = [item for item in scope.up_to(last) if not self._known(item)] if missing else []
+        for name, index in missing:
+            if not blank:
+                yield name, index, None
+            else:
                 told = {item.name: self.files.defines(item.identity, group.asked, name) for item in blank}
                 if True not in told.values():
                     yield name, index, next((item for item, answer in told.items() if answer is None), None)
