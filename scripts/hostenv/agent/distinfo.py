@@ -16,10 +16,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from hostenv.agent import regular
+
 _DIGITS = 43
 """Characters of a sha256 in base64 without padding."""
-_LARGEST = 64 << 20
-"""Bytes of a file of ``.dist-info`` that are read: the largest RECORD seen has 2 MB."""
+_LARGEST = 4_000_000
+"""Bytes of a file of ``.dist-info`` that are read."""
+_LARGEST_RECORD = 64_000_000
+"""The same of RECORD: the largest one seen has 2 MB."""
+_LONGEST_SIZE = 18
+"""Decimal digits of a file's size: what a filesystem counts in 63 bits."""
 
 
 class Row(NamedTuple):
@@ -73,6 +79,8 @@ def read(root: str, info: bytes) -> Distribution:
     problems: List[str] = []
     stated = _content(folder, "PKG-INFO" if legacy else "METADATA", problems, required=True)
     metadata = headers(stated)
+    if "Requires-Dist" in metadata:
+        metadata["Requires-Dist"] = list(dict.fromkeys(metadata["Requires-Dist"]))
     found = Distribution(
         info=info,
         name=metadata.get("Name", [name])[0],
@@ -95,19 +103,19 @@ def read(root: str, info: bytes) -> Distribution:
 
 def headers(text: str) -> Dict[str, List[str]]:
     """Return the header fields of METADATA or WHEEL, each with all its values in order."""
-    fields: Dict[str, List[str]] = {}
-    values: List[str] = []
+    fields: Dict[str, List[List[str]]] = {}
+    values: List[List[str]] = []
     for line in text.splitlines():
         if not line:
             break  # the description follows
         if line[0] in " \t" and values:
-            values[-1] += "\n" + line.strip()
+            values[-1].append(line.strip())
             continue
         name, colon, value = line.partition(":")
         if colon:
             values = fields.setdefault(name.strip(), [])
-            values.append(value.strip())
-    return fields
+            values.append([value.strip()])
+    return {name: ["\n".join(lines) for lines in values] for name, values in fields.items()}
 
 
 def entry_points(text: str) -> Dict[str, List[str]]:
@@ -147,7 +155,8 @@ def rows(text: str, site: bytes) -> Tuple[Dict[bytes, Row], List[str]]:
         elif (read_hash := _hash(row[1])) is None:
             problems.append(f"RECORD line {number}: {row[1]!r} is no hash")
         else:
-            found[path] = read_hash._replace(size=int(row[2])) if row[2].isdecimal() else read_hash
+            told = row[2].isdecimal() and len(row[2]) <= _LONGEST_SIZE
+            found[path] = read_hash._replace(size=int(row[2])) if told else read_hash
     return found, problems
 
 
@@ -176,10 +185,9 @@ def _hash(stated: str) -> Optional[Row]:
 
 
 def _content(folder: str, name: str, problems: List[str], *, required: bool = False) -> str:
-    path = os.path.join(folder, name)
+    limit = _LARGEST_RECORD if name == "RECORD" else _LARGEST
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            text = file.read(_LARGEST)
+        content = regular.read(os.path.join(folder, name), limit + 1)
     except FileNotFoundError:
         if required:
             problems.append(f"has no {name}")
@@ -187,7 +195,10 @@ def _content(folder: str, name: str, problems: List[str], *, required: bool = Fa
     except OSError as error:
         problems.append(f"{name} cannot be read: {error.strerror}")
         return ""
-    return text
+    if len(content) > limit:
+        problems.append(f"{name} is longer than {limit // 1_000_000} MB: what follows is not read")
+        content = content[: content.rfind(b"\n", 0, limit) + 1]
+    return content.decode("utf-8", "surrogateescape")
 
 
 def _json(text: str, problems: List[str]) -> Optional[Dict[str, Any]]:
@@ -195,7 +206,7 @@ def _json(text: str, problems: List[str]) -> Optional[Dict[str, Any]]:
         return None
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problems.append(f"direct_url.json is not JSON: {error}")
         return None
     return value if isinstance(value, dict) else None

@@ -6,6 +6,8 @@ import os
 import re
 from typing import Dict, Iterable, NamedTuple, Optional
 
+from hostenv.agent import regular
+
 _PINNED_FOR = r"^Requires-Dist:[ \t]*{name}[ \t]*\(?==[ \t]*([0-9][\w.+!]*?)(?:\.\*)?\)?[ \t]*(?:$|;)"
 _PROSE_FOR = r"\b{name}[ \t]*==[ \t]*([0-9][0-9.]*[0-9])"
 _LARGEST = 64 << 20
@@ -58,10 +60,10 @@ class Owners:
 
     def _read(self, folder: str, name: str) -> str:
         try:
-            with open(os.path.join(self._site, folder, name), encoding="utf-8", errors="replace") as file:
-                return file.read(_LARGEST)
+            content = regular.read(os.path.join(self._site, folder, name), _LARGEST)
         except OSError:
             return ""
+        return "\n".join(content.decode("utf-8", "replace").splitlines())
 
 
 def _names(folder: str) -> Iterable[str]:

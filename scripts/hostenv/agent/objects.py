@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 from hostenv.agent import loadersystem, objectcache, preload, pyvenv, reading
 from hostenv.agent.companions import Companions
 from hostenv.agent.elf import read_elf
-from hostenv.agent.elfmodel import DF_STATIC_TLS
+from hostenv.agent.elfmodel import DF_STATIC_TLS, ElfError
 from hostenv.agent.hostfiles import HostFiles
 from hostenv.agent.loader import Process
 from hostenv.agent.loadermodel import File, LoadError, Refusal, System
@@ -22,6 +22,7 @@ from hostenv.agent.verdicts import Judge, Verdict
 from hostenv.agent.wire import AgentError
 
 if TYPE_CHECKING:
+    from hostenv.agent.elfmodel import Elf
     from hostenv.agent.wire import Wire
 
 _OBJECT_NAME = re.compile(r"\.so(?:\.\d+)*\Z")
@@ -91,7 +92,7 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
 ) -> Dict[str, Any]:
     """Read and judge all objects; ``watch`` learns what the answer rests on."""
     tree = walk(place.site)
-    program = read_elf(place.program)
+    program = _program(place.program)
     system = loadersystem.system_of(program, settings, cwd=settings["cwd"])
     files = HostFiles(gpu=gpu)
     if host is not None:
@@ -145,6 +146,9 @@ def _laid_over(tree: Tree, laid: Mapping[str, Optional[str]]) -> Tree:
 
 def environment_at(venv: str) -> Environment:
     """Return where the Python code of ``venv`` lies; :class:`AgentError` where it is no environment."""
+    absent = pyvenv.absence(venv)
+    if absent:
+        raise AgentError(f"{venv} {absent}", hint="name the folder that holds bin/ and lib/")
     sites = pyvenv.site_packages(venv)
     program = os.path.realpath(os.path.join(venv, "bin", "python"))
     if len(sites) != 1:
@@ -160,6 +164,16 @@ def environment_at(venv: str) -> Environment:
     standard = next((item for item in places if os.path.isdir(item)), places[0])
     tag = "cpython-" + re.sub(r"\D", "", folder)
     return Environment(program, os.path.join(os.path.abspath(venv), sites[0]), standard, tag)
+
+
+def _program(path: str) -> Elf:
+    try:
+        return read_elf(path)
+    except (ElfError, OSError) as error:
+        raise AgentError(
+            f"{path} is no ELF program: {error}",
+            hint="bin/python must lead to the interpreter itself, not to a script that starts it",
+        ) from error
 
 
 def walk(root: str) -> Tree:

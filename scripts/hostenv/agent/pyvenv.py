@@ -7,6 +7,9 @@ import os
 import re
 from typing import Any, Dict, List, Optional
 
+from hostenv.agent import regular
+
+_LARGEST = 1_000_000
 _FOLDER = re.compile(r"(python|pypy)(\d+)\.(\d+)([a-z]*)\Z")
 
 
@@ -39,12 +42,12 @@ def describe(root: str) -> Dict[str, Any]:
 
 
 def read(root: str) -> Dict[str, str]:
-    """Return the keys of ``pyvenv.cfg``, in lower case; none where there is no such file."""
+    """Return the keys of ``pyvenv.cfg``, in lower case; none where there is no such regular file."""
     try:
-        with open(os.path.join(root, "pyvenv.cfg"), encoding="utf-8", errors="replace") as file:
-            pairs = [line.partition("=") for line in file]
+        content = regular.read(os.path.join(root, "pyvenv.cfg"), _LARGEST)
     except OSError:
         return {}
+    pairs = [line.partition("=") for line in content.decode("utf-8", "replace").splitlines()]
     return {name.strip().lower(): value.strip() for name, equals, value in pairs if equals}
 
 
@@ -52,6 +55,13 @@ def site_packages(root: str) -> List[str]:
     """Return the ``site-packages`` folders of a venv, relative to it; one in a sound venv."""
     found = glob.glob(os.path.join(glob.escape(root), "lib", "*", "site-packages"))
     return sorted(os.path.relpath(path, root) for path in found if not os.path.islink(path))
+
+
+def absence(root: str) -> Optional[str]:
+    """Return why no venv can be at ``root``, to follow its name; ``None`` where a folder is there."""
+    if os.path.isdir(root):
+        return None
+    return "is a file, not a folder" if os.path.lexists(root) else "is not there"
 
 
 def _library_folder(root: str) -> Optional[str]:

@@ -59,7 +59,8 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
     """
     real = os.path.realpath(venv)
     if not pyvenv.site_packages(real):
-        raise AgentError(f"{venv} has no site-packages", hint="name the folder that holds bin/ and lib/")
+        why = pyvenv.absence(real) or "has no site-packages"
+        raise AgentError(f"{venv} {why}", hint="name the folder that holds bin/ and lib/")
     moment = time.time_ns()
     live = {
         "interpreter": siteparts.interpreter(real),

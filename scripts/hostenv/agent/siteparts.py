@@ -13,7 +13,7 @@ import stat
 import struct
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Set
 
-from hostenv.agent import bytecode, pyvenv
+from hostenv.agent import bytecode, pyvenv, regular
 from hostenv.agent.tree import text
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ _BINARY = (b".so", b".cubin", b".bc", b".ltoir", b".a", b".safetensors", b".fatb
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _SMALLEST_HEAD = 1024
 _LARGEST_TEXT = 1 << 20
-_EXEC_LINE = re.compile(rb"\A#!\s*(\S+)")
-_ACTIVATE = re.compile(r"^\s*(?:export )?VIRTUAL_ENV=['\"]?([^'\"\n]+)", re.MULTILINE)
+_EXEC_LINE = re.compile(rb"\A#!\s*([^\s\0]+)")
+_ACTIVATE = re.compile(r"^\s*(?:export )?VIRTUAL_ENV=['\"]?([^'\"\n\0]+)", re.MULTILINE)
 _FINDER = re.compile(r"^MAPPING(?:\s*:[^=]*)?\s*=\s*(\{.*\})", re.MULTILINE)
 _PAIR = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*['\"]([^'\"]+)['\"]")
 _SHOWN = 8
@@ -164,7 +164,7 @@ def _offers(folder: str) -> Optional[List[str]]:
     """Return the names that a folder on ``sys.path`` offers for import; ``None`` where it is not there."""
     try:
         names = os.listdir(folder)
-    except OSError:
+    except (OSError, ValueError):  # a zero byte in the line: no folder has that name
         return None
     found = {name.split(".")[0] for name in names if name.endswith((".py", ".so"))}
     found.update(name for name in names if os.path.exists(os.path.join(folder, name, "__init__.py")))
@@ -340,8 +340,7 @@ def _head(root: bytes, path: bytes, size: int) -> bytes:
 
 def _read(path: Any) -> Optional[str]:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read(_LARGEST_TEXT)
+        return regular.read(path, _LARGEST_TEXT).decode("utf-8", "surrogateescape")
     except OSError:
         return None
 
