@@ -11,20 +11,26 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import MissingFactError, Rule
 from hostenv.facts.distributions import Distribution, Installed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hostenv.checks.finding import Finding
     from hostenv.checks.judge import Facts
+
+
+_MOST_FINDINGS = 50
+"""Findings of the closure that are told one by one; lines of evidence of one finding."""
+_LONGEST_LINE = 300
+"""Characters of a requirement that cannot be read, as evidence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +77,7 @@ def demands(installed: Installed, wanted: Wanted, markers: Mapping[str, str]) ->
 
     Extras count where somebody asks for them: the spec, or a requirement that itself holds.
     """
-    lines, unreadable = _parse(installed)
+    lines, unreadable = _parse(installed, markers)
     own = tuple(
         Demand(by="the spec", requirement=each) for each in wanted.requires if _holds(each, markers, ())
     )
@@ -93,17 +99,33 @@ def demands(installed: Installed, wanted: Wanted, markers: Mapping[str, str]) ->
 
 
 def _parse(
-    installed: Installed,
+    installed: Installed, markers: Mapping[str, str]
 ) -> tuple[list[tuple[Distribution, Requirement]], tuple[tuple[Distribution, str], ...]]:
     lines: list[tuple[Distribution, Requirement]] = []
     unreadable: list[tuple[Distribution, str]] = []
     for each in installed.distributions:
         for line in each.requires:
-            try:
-                lines.append((each, Requirement(line)))
-            except InvalidRequirement:
+            requirement = _requirement(line, markers)
+            if requirement is None:
                 unreadable.append((each, line))
+            else:
+                lines.append((each, requirement))
     return lines, tuple(unreadable)
+
+
+def _requirement(line: str, markers: Mapping[str, str]) -> Requirement | None:
+    """Return a requirement that can also be judged; numbers are converted only then, and may be too long.
+
+    ``int`` takes 4300 digits; the parser of markers follows parentheses as deep as they go.
+    """
+    try:
+        requirement = Requirement(line)
+        _holds(requirement, markers, ())
+        for specifier in requirement.specifier:
+            specifier.contains("1", prereleases=True)
+    except (ValueError, RecursionError):
+        return None
+    return requirement
 
 
 def _holds(requirement: Requirement, markers: Mapping[str, str], extras: Iterable[str]) -> bool:
@@ -114,6 +136,32 @@ def _holds(requirement: Requirement, markers: Mapping[str, str], extras: Iterabl
 
 
 def _closure(facts: Facts) -> Iterator[Finding]:
+    """Yield what is unmet: all notes, and of errors and unknowns so many that a person can read them."""
+    found = list(_every(facts))
+    own = sorted(
+        (each for each in found if each.rule == CLOSURE.id),
+        key=lambda each: each.severity != CLOSURE.severity,
+    )
+    yield from (each for each in found if each.rule != CLOSURE.id)
+    yield from own[:_MOST_FINDINGS]
+    rest = own[_MOST_FINDINGS:]
+    if rest:
+        yield CLOSURE.finding(
+            object=f"and {len(rest)} more",
+            severity=rest[0].severity,
+            message=f"{len(rest)} more of these are not told one by one",
+            evidence=_clipped([f"{each.object}: {each.message}" for each in rest]),
+            fix="mend those above first, then check again",
+        )
+
+
+def _clipped(lines: Sequence[str]) -> Sequence[str]:
+    """Return the first lines of evidence, and how many more there are."""
+    rest = len(lines) - _MOST_FINDINGS
+    return lines if rest <= 0 else [*lines[:_MOST_FINDINGS], f"and {rest} more"]
+
+
+def _every(facts: Facts) -> Iterator[Finding]:
     installed = facts[Installed]
     wanted = facts.get(Wanted) or Wanted()
     found = demands(installed, wanted, _markers(installed))
@@ -134,7 +182,7 @@ def _closure(facts: Facts) -> Iterator[Finding]:
             object=each.name,
             severity=Severity.UNKNOWN,
             message=f"{each.name} {each.version} states requirements that cannot be read",
-            evidence=(f"Requires-Dist: {line}",),
+            evidence=(f"{each.info}: Requires-Dist: {line[:_LONGEST_LINE]}",),
         )
 
 
@@ -154,7 +202,7 @@ def _unmet(of_name: list[Demand], present: Distribution) -> Iterator[Finding]:
         object=present.name,
         message=f"{present.name} {present.version} is installed where {allowed} is required: "
         "calls into it may fail at import or later",
-        evidence=[demand.line for demand in unmet],
+        evidence=_clipped([demand.line for demand in unmet]),
         fix=f"add a constraint or an override for {present.name} to the spec, then: nox -s lock -- HOST",
     )
 
@@ -170,7 +218,7 @@ def _absent(name: NormalizedName, of_name: list[Demand], *, excluded: bool) -> F
     return CLOSURE.finding(
         object=name,
         message=f"{name} is required and not installed: importing it fails",
-        evidence=[demand.line for demand in of_name],
+        evidence=_clipped([demand.line for demand in of_name]),
         fix=f'add "{name}" to requires (or to excludes) in the spec, then: nox -s lock -- HOST',
     )
 
@@ -191,20 +239,21 @@ def _overridden(
         yield OVERRIDDEN.finding(
             object=present.name,
             message=f"{present.name} {present.version} is there by an override, against what is required",
-            evidence=[by_spec.line, *against],
+            evidence=_clipped([by_spec.line, *against]),
         )
 
 
 def satisfies(version: str, requirement: Requirement) -> bool:
     """Tell whether an installed version meets a requirement; pre-releases count, for they are installed.
 
-    A version that is none (a legacy one) meets only a requirement without a specifier.
+    A version that is none (a legacy one, or one with more digits than a number may have) meets only a
+    requirement without a specifier.
     """
     if not requirement.specifier:
         return True
     try:
         return requirement.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:
+    except ValueError:  # InvalidVersion is one; so is what int says of 5000 digits
         return False
 
 
@@ -229,16 +278,16 @@ def _requires_python(facts: Facts) -> Iterator[Finding]:
         if each.requires_python is None:
             continue
         try:
-            allowed = SpecifierSet(each.requires_python)
-        except InvalidSpecifier:
+            fits = SpecifierSet(each.requires_python).contains(version, prereleases=True)
+        except ValueError:  # InvalidSpecifier is one; so is what int says of 5000 digits
             yield PYTHON.finding(
                 object=each.name,
                 severity=Severity.UNKNOWN,
                 message=f"{each.name} {each.version} states a Requires-Python that cannot be read",
-                evidence=(f"Requires-Python: {each.requires_python}",),
+                evidence=(f"{each.info}: Requires-Python: {each.requires_python[:_LONGEST_LINE]}",),
             )
             continue
-        if not allowed.contains(version, prereleases=True):
+        if not fits:
             yield PYTHON.finding(
                 object=each.name,
                 message=f"{each.name} {each.version} is not for Python {version}: importing it may fail",
