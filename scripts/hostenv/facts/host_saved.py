@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping
 
+_LARGEST = 64_000_000
+"""Bytes of a file of facts that are read; a longer one is refused."""
 _OF_A_BOOT = ("boot_id", "boot_id_own", "boot_clock", "namespaces")
 _OF_A_MOMENT_GPU = ("memory_used", "memory_free")
 _OF_A_MOMENT_DISK = ("free", "files_free")
@@ -32,11 +35,11 @@ class SavedFacts:
     def load(cls, path: pathlib.Path) -> SavedFacts:
         """Read a file. Raises :class:`~hostenv.errors.InputError` where it is absent or malformed."""
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(_content(path))
         except OSError as error:
             hint = f"nox -s probe -- {path.stem} --save"
             raise InputError(f"{path}: {error.strerror}", hint=hint) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not JSON: {error}", hint="save the facts again") from error
         return cls(path=path, facts=HostFacts.from_dict(document, name=str(path)), document=document)
 
@@ -49,6 +52,17 @@ class SavedFacts:
         if age.total_seconds() < 0:
             return Fact(how=str(self.path), unknown=f"dated {self.facts.read_at}, which is still to come")
         return Fact(how=str(self.path), known_value=self.facts)
+
+
+def _content(path: pathlib.Path) -> str:
+    hint = "name a file that probe --save wrote"
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise InputError(f"{path}: not a regular file", hint=hint)
+    with path.open("rb") as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise InputError(f"{path}: longer than {_LARGEST // 1_000_000} MB", hint=hint)
+    return content.decode("utf-8")
 
 
 def saved_form(answer: Mapping[str, Any]) -> str:
