@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import shutil
+import stat
 import tempfile
 from typing import Any, Dict
+
+
+def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
+    """Open a regular file, like ``os.open``; ``OSError`` for anything else, and no FIFO is waited for."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def remove(path: str) -> None:
+    """Remove a file, a link (never what it leads to) or a folder with all in it; nothing there is fine."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.lstat(path).st_mode):
+            shutil.rmtree(path)
+        else:
+            os.unlink(path)
 
 
 def write_file(path: str, content: bytes, mode: int = 0o644) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from typing import Any, Dict, List, Optional
 
 from hostenv.agent import running
-from hostenv.agent.files import put_in_place, replace_link, sync_folder, write_json
+from hostenv.agent.files import put_in_place, remove, replace_link, sync_folder, write_json
 from hostenv.agent.layout import Layout, read_json
 from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
@@ -160,7 +159,7 @@ def _sweep(layout: Layout) -> None:
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(layout.generations):
             if name.startswith(".tmp-"):
-                shutil.rmtree(os.path.join(layout.generations, name))
+                remove(os.path.join(layout.generations, name))
 
 
 def _check_seen(layout: Layout, before: Optional[int], seen: Dict[str, Any]) -> None:

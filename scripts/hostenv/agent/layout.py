@@ -12,17 +12,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 from typing import Any, Dict, List, Optional
 
+from hostenv.agent.files import open_regular
 from hostenv.agent.wire import AgentError, Wire
 
 OWN = ".hostenv"
 """The folder inside a build that holds its inputs, manifest and facts; no part of the environment."""
 
 _ID = re.compile(r"[0-9a-f]{12,64}\Z")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
+"""A generation's number, as :meth:`Layout.generation` writes it."""
 
 
 def is_identifier(name: str) -> bool:
@@ -61,7 +65,7 @@ class Layout:
 
     def generation_numbers(self) -> List[int]:
         """Return the numbers of all finished generations, ascending."""
-        return sorted(int(name) for name in _names(self.generations) if name.isdigit())
+        return sorted(int(name) for name in _names(self.generations) if _NUMBER.match(name))
 
     def current_number(self) -> Optional[int]:
         """Return the current generation's number, or ``None`` where nothing was ever made current.
@@ -78,10 +82,14 @@ class Layout:
             hint = "host.root must lie where the login's user may go"
             raise AgentError(message, hint=hint, outcome="refused") from error
         except OSError as error:
-            message = f"{self.current} is not the link that hostenv makes: {error.strerror}"
-            raise AgentError(message, hint="move it away and run again", outcome="refused") from error
+            if error.errno == errno.EINVAL:  # readlink(2): it is no link
+                message = f"{self.current} is not the link that hostenv makes: {error.strerror}"
+                raise AgentError(message, hint="move it away and run again", outcome="refused") from error
+            message = f"{self.current} cannot be looked at: {error.strerror}"
+            hint = "host.root must be a folder, or a path at which one can be made"
+            raise AgentError(message, hint=hint, outcome="refused") from error
         folder, name = os.path.split(os.path.normpath(os.path.join(self.root, target)))
-        if folder == self.generations and name.isdigit() and os.path.isdir(self.generation(int(name))):
+        if folder == self.generations and _NUMBER.match(name) and os.path.isdir(self.generation(int(name))):
             return int(name)
         message = f"{self.current} leads to {target}, which is no generation"
         hint = f"cd {self.root} && ln -s generations/N .next && mv -T .next current, N of one that works"
@@ -106,11 +114,16 @@ class Layout:
 def read_json(path: str) -> Optional[Dict[str, Any]]:
     """Return the object in a JSON file of ours, ``None`` where there is no file."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with os.fdopen(open_regular(path), encoding="utf-8") as file:
             value = json.load(file)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except OSError as error:
+        if error.errno not in {errno.EINVAL, errno.ENXIO, errno.EISDIR}:
+            raise
+        message = f"{path} is not a regular file"
+        raise AgentError(message, hint="move it away and run again") from error
+    except (ValueError, RecursionError) as error:
         message = f"{path} does not hold JSON: {error}"
         raise AgentError(message, hint="it was edited or damaged; move it away and run again") from error
     return value if isinstance(value, dict) else None
@@ -190,3 +203,6 @@ def _names(folder: str) -> List[str]:
         return os.listdir(folder)
     except FileNotFoundError:
         return []
+    except NotADirectoryError as error:
+        message = f"{folder} is not a folder"
+        raise AgentError(message, hint="move it away and run again", outcome="refused") from error

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import time
 from typing import Any, Dict, Iterator, Tuple
 
+from hostenv.agent.files import open_regular, remove
 from hostenv.agent.layout import Layout
 from hostenv.agent.wire import AgentError, Wire
 
 _POLL = 0.05
 _taken: Dict[str, int] = {}
 """Lock files that this agent holds until it ends, by path."""
+_NO_FILE = {
+    errno.ELOOP: "it is a symbolic link",
+    errno.EISDIR: "it is a folder",
+    errno.EINVAL: "it is a pipe or a device",
+    errno.ENXIO: "it is a socket or a device",
+}
+"""What opening something else than a regular file gives (open(2), O_NOFOLLOW and O_NONBLOCK)."""
 
 
 def take(wire: Wire, *, root: str, who: Dict[str, Any], patience: float = 2.5) -> None:
@@ -50,8 +59,11 @@ def sole_writer(layout: Layout, who: Dict[str, Any]) -> Iterator[Tuple[int, ...]
         return
     try:
         os.makedirs(layout.root, exist_ok=True)
-        descriptor = os.open(layout.lock, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_regular(layout.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
+        if error.errno in _NO_FILE and os.path.lexists(layout.lock):
+            message = f"{layout.lock} is not the file that hostenv locks: {_NO_FILE[error.errno]}"
+            raise AgentError(message, hint="move it away and run again", outcome="refused") from error
         message = f"cannot write under {layout.root}: {error.strerror}"
         raise AgentError(message, hint="host.root in the spec must be writable", outcome="refused") from error
     try:
@@ -71,10 +83,10 @@ def sole_writer(layout: Layout, who: Dict[str, Any]) -> Iterator[Tuple[int, ...]
 
 
 def _sweep(root: str) -> None:
-    """Remove the files of a killed writer that never got their name: under the lock they have no owner."""
+    """Remove what a killed writer left that never got its name: under the lock it has no owner."""
     for name in os.listdir(root):
         if name.startswith(".tmp-"):
-            os.unlink(os.path.join(root, name))
+            remove(os.path.join(root, name))
 
 
 def _holder(descriptor: int) -> str:
