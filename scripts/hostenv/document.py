@@ -30,6 +30,7 @@ from __future__ import annotations
 import datetime as dt
 import difflib
 import math
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +39,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
+from hostenv.agent.files import open_regular
 from hostenv.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ T = TypeVar("T")
 D = TypeVar("D")
 E = TypeVar("E", bound=StrEnum)
 _REQUIRED = object()
+_SHOWN = 50
+"""Problems that the message of a `DocumentError` names."""
 
 
 class InvalidValueError(ValueError):
@@ -66,11 +70,13 @@ class Problem:
 
 
 class DocumentError(InputError):
-    """Documents are wrong; ``problems`` holds everything that is, and the message has one line for each."""
+    """Documents are wrong; ``problems`` holds all of it, and the message one line for each of 50."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(map(str, self.problems)))
+        more = len(self.problems) - _SHOWN
+        lines = [*map(str, self.problems[:_SHOWN]), *([f"and {more} more"] if more > 0 else [])]
+        super().__init__("\n".join(lines))
 
 
 @dataclass(slots=True)
@@ -193,11 +199,17 @@ def read(value: object, reader: Reader[T], *, document: str) -> T:
     return result
 
 
+def read_text(path: Path) -> str:
+    """Return the text of a UTF-8 file; ``OSError`` where it is no regular file: no FIFO is waited for."""
+    with os.fdopen(open_regular(str(path)), encoding="utf-8") as file:
+        return file.read()
+
+
 def load_toml(path: Path, *, document: str, problems: Problems) -> dict[str, object] | None:
     """Parse a TOML file; that it cannot be opened or parsed is noted, and the result is then None."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as error:  # tomllib: a long integer, deep nesting
         problems.add(document, "", f"not TOML: {error}")
     except OSError as error:
         problems.add(document, "", f"cannot be read: {error.strerror}")

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 _NOT_RESOLVED = {"env": frozenset({"patches"}), "platform": frozenset({"driver-min"})}
 
 
+_LONGEST_CHAIN = 20
+"""Classes that may extend one another."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merged:
     """A document with its classes merged in. ``classes``: nearest first; ``lock_owner``: see Spec."""
@@ -32,6 +36,7 @@ class Folder:
     path: Path
     problems: Problems
     read: dict[str, dict[str, object] | None] = field(default_factory=dict)
+    _classes: tuple[str, ...] | None = None
 
     def label(self, relative: str) -> str:
         """Return how messages call a file: ``envspecs/ct200.toml``."""
@@ -79,11 +84,15 @@ class Folder:
         """Return the name of the class to extend, or None after noting why it cannot be."""
         if word is None:
             return None
-        known = self.names("classes/")
+        if self._classes is None:
+            self._classes = self.names("classes/")
+        known = self._classes
         if not isinstance(word, str):
             why = 'must be a string like "classes/a6000"'
         elif word in within:
             why = f"a class cannot extend itself: {' → '.join((*within[within.index(word) :], word))}"
+        elif len(within) > _LONGEST_CHAIN:
+            why = f"more than {_LONGEST_CHAIN} classes extend one another, from {within[0]} on"
         elif not re.fullmatch(r"classes/[A-Za-z0-9][A-Za-z0-9._-]*", word):
             near = f', did you mean "classes/{word}"?' if f"classes/{word}" in known else ""
             why = f'must name a class as "classes/NAME", is "{word}"{near}'

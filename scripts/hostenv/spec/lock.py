@@ -69,8 +69,8 @@ class LockEntry:
     def _name_problems(self) -> Iterable[str]:
         try:
             version = Version(self.version)
-        except InvalidVersion:
-            return (f'bad version "{self.version}"',)
+        except ValueError:  # InvalidVersion, or more digits than int() takes
+            return (f'bad version "{self.version[:60]}"',)
         if not _FILENAME.fullmatch(self.filename):
             return (f'bad file name "{self.filename}": must be the plain name of a wheel',)
         try:
@@ -203,10 +203,20 @@ class _Reader:
         digest = f"sha256:{digest_of(self.inputs)}"
         if self._said.get("inputs", digest) != digest:
             self._problems.add(self._document, "", "the inputs' digest is another: cut or edited")
+        self._compare_platform()
         for entry in self.entries.values():
             tags = parse_wheel_filename(entry.filename)[3]
             if "platform" in self._said and self.platform.tag_ranks.keys().isdisjoint(tags):
                 self._note(self._lines[entry.name], f"{entry.filename} does not fit {self._said['platform']}")
+
+    def _compare_platform(self) -> None:
+        """Note inputs that name another platform than the header: wheels are judged by the header's."""
+        for key in ("python", "arch", "glibc") if "platform" in self._said else ():
+            asked, here = f"platform.{key}: ", getattr(self.platform, key)
+            for line in self.inputs:
+                if line.startswith(asked) and line != f"{asked}{here}":
+                    said = f'the platform "{self._said["platform"]}" is not that of "# input: {line}"'
+                    self._problems.add(self._document, "", f"{said}: edited")
 
     def _note(self, number: int, message: str) -> None:
         self._problems.add(self._document, f"line {number}", message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from hostenv.agent.files import open_regular
+from hostenv.document import read_text
 from hostenv.errors import PatchError
 from hostenv.spec.patchfile import read_patch
 from hostenv.spec.patchheader import read_header
@@ -149,7 +152,7 @@ def _read_entries(folder: Path, problems: list[str]) -> list[tuple[str, int]]:
     """Return the names and strip counts of the ``series`` file."""
     where = f"patches/{folder.name}/{SERIES}"
     try:
-        text = (folder / SERIES).read_text(encoding="utf-8")
+        text = read_text(folder / SERIES)
     except (OSError, UnicodeDecodeError) as error:
         problems.append(f"{where}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
         return []
@@ -177,7 +180,8 @@ def _check_files(folder: Path, names: Sequence[str], problems: list[str]) -> Non
 def _read_patch(folder: Path, name: str, strip: int, problems: list[str]) -> Patch | None:
     where = f"patches/{folder.name}/{name}"
     try:
-        content = (folder / name).read_bytes()
+        with os.fdopen(open_regular(str(folder / name)), "rb") as file:
+            content = file.read()
     except OSError as error:
         problems.append(f"{where}: cannot be read: {error.strerror}")
         return None

@@ -32,6 +32,10 @@ _UNITS = {
     "GB": 10**9,
     "TB": 10**12,
 }
+_LARGEST_SIZE = 2**63 - 1
+"""Bytes: the largest file offset (off_t) there is."""
+_LONGEST = 100
+"""Characters of a version, or of a range of them."""
 _SPANS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -112,13 +116,19 @@ def size(node: Node) -> int:
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         if node.value < 0:
             raise InvalidValueError(f"must not be negative, is {node.value}")
-        return node.value
+        return _bounded(node.value)
     value = line(node)
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)", value)
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)", value)
     if not match or match[2] not in _UNITS:
         near = did_you_mean(match[2], _UNITS) if match else ""
         raise InvalidValueError(f'must be a size like "30GiB", is "{value}"{near}')
-    return int(float(match[1]) * _UNITS[match[2]])
+    return _bounded(int(float(match[1]) * _UNITS[match[2]]))
+
+
+def _bounded(size: int) -> int:
+    if size > _LARGEST_SIZE:
+        raise InvalidValueError("must be less than 8 EiB")
+    return size
 
 
 def span(node: Node) -> dt.timedelta:
@@ -142,6 +152,8 @@ def glibc(node: Node) -> tuple[int, int]:
 def pythons(node: Node) -> SpecifierSet:
     """Read which Pythons fit: ``3.12`` (every 3.12) or specifiers like ``>=3.11,<3.14``."""
     value = line(node)
+    if len(value) > _LONGEST:
+        raise InvalidValueError(f"must be at most {_LONGEST} characters long, has {len(value)}")
     specifiers = f"=={value}.*" if re.fullmatch(r"3\.[0-9]{1,2}", value) else value
     try:
         return SpecifierSet(specifiers)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 import tempfile
 
+from hostenv.document import read_text
 from hostenv.errors import HostenvError, InputError
 from hostenv.spec.lock import Lock
 
@@ -13,7 +13,7 @@ from hostenv.spec.lock import Lock
 def load(path: pathlib.Path, *, document: str) -> Lock | None:
     """Read a lock, or return ``None`` where there is none."""
     try:
-        return Lock.parse(path.read_text(encoding="utf-8"), document=document)
+        return Lock.parse(read_text(path), document=document)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -23,9 +23,8 @@ def load(path: pathlib.Path, *, document: str) -> Lock | None:
 def store(lock: Lock, path: pathlib.Path) -> None:
     """Write a lock, whole or not at all; a file that holds it already stays as it is."""
     text = lock.render().encode()
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == text:
-            return
+    if path.is_file() and path.read_bytes() == text:
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".lock-", delete=False) as beside:
