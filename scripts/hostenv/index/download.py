@@ -149,6 +149,8 @@ class Download:
                     if self.stop.wait(0.2):
                         raise StoppedError
                 if _is_at(file, path):
+                    with contextlib.suppress(PermissionError):  # another user's, in a shared wheelhouse
+                        os.fchmod(file.fileno(), 0o644)  # whatever the umask
                     yield file
                     return
 

@@ -33,6 +33,8 @@ READ_TIMEOUT = 45.0
 """Seconds without a byte after which a transfer is tried again."""
 LONGEST_WAIT = 60.0
 """Seconds of ``Retry-After`` that are honoured."""
+GIVEN_UP = 300.0
+"""Seconds of ``Retry-After`` above which asking again soon is no use."""
 
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
@@ -87,10 +89,7 @@ class Session:
     def body(self, url: str, offset: int = 0) -> Iterator[Body]:
         """Open ``url`` at ``offset``; a server without ranges answers from the start (``Body.offset`` 0)."""
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={offset}-"} if offset else {})
-        with _told():
-            response = self._session.get(
-                url, headers=headers, stream=True, timeout=(CONNECT_TIMEOUT, READ_TIMEOUT)
-            )
+        response = self._get(url, headers)
         with contextlib.closing(response):
             body = _body_of(response, offset)
             with self._changing:
@@ -102,6 +101,15 @@ class Session:
             finally:
                 with self._changing:
                     self._open.discard(body)
+
+    def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
+        try:
+            with _told():
+                return self._session.get(
+                    url, headers=headers, stream=True, timeout=(CONNECT_TIMEOUT, READ_TIMEOUT)
+                )
+        except ValueError as error:  # urlsplit's, of where we were sent
+            raise SupplyError("the server sends on to something that is no URL") from error
 
     def abort(self) -> None:
         """Cut every transfer that is under way, or just begins."""
@@ -172,7 +180,7 @@ def _body_of(response: requests.Response, offset: int) -> Body:
         return Body(response, offset, int(span[2]) if span[2] != "*" else None)
     if status == requests.codes.ok:
         length = response.headers.get("Content-Length", "")
-        return Body(response, 0, int(length) if length.isdecimal() else None)
+        return Body(response, 0, int(length) if re.fullmatch("[0-9]{1,18}", length) else None)
     if status == requests.codes.requested_range_not_satisfiable and offset:
         raise RangeRefusedError("the server has no bytes from there on")
     if status in _AGAIN:
@@ -191,10 +199,15 @@ def _retry_after(response: requests.Response) -> float:
     said = response.headers.get("Retry-After", "")
     wait = 0.0
     if said.isdecimal():
-        wait = float(said[:6])
+        wait = float(said)
     elif said:
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
             wait = email.utils.parsedate_to_datetime(said).timestamp() - time.time()
+    if wait > GIVEN_UP:
+        raise SupplyError(
+            f"the server answers {response.status_code} and asks to wait {wait:.0f} s",
+            hint="run the session again then: it goes on where it stopped",
+        )
     return min(max(wait, 0.0), LONGEST_WAIT)
 
 
