@@ -28,6 +28,9 @@ HEARTBEAT_INTERVAL = 10.0
 NOISE = 64 << 10
 """Bytes that a login's rc files may print before the agent speaks."""
 
+_NOT_FOUND = 127
+"""POSIX: the exit status of a shell that found no such command."""
+
 _ERRORS: Mapping[str, type[HostenvError]] = {
     Outcome.REFUSED: RefusedError,
     Outcome.FAILED: HostError,
@@ -37,11 +40,13 @@ _ERRORS: Mapping[str, type[HostenvError]] = {
 _BOOTSTRAP = (
     "import os,sys\n"
     "if sys.version_info<(3,8):sys.exit('python3 here is '+sys.version.split()[0]+', too old')\n"
-    "n=int(os.read(0,20));f=os.memfd_create('hostenv')\n"
-    "while n:\n"
-    " b=os.read(0,min(n,65536))\n"
-    " if not b:sys.exit(1)\n"
-    " os.write(f,b);n-=len(b)\n"
+    "try:\n"
+    " n=int(os.read(0,20));f=os.memfd_create('hostenv')\n"
+    " while n:\n"
+    "  b=os.read(0,min(n,65536));n-=len(b)\n"
+    "  if not b:sys.exit(1)\n"
+    "  while b:b=b[os.write(f,b):]\n"
+    "except OSError as e:sys.exit(str(e))\n"
     "sys.path.insert(0,'/proc/self/fd/%d'%f)\n"
     "from hostenv.agent.main import main\n"
     "main()\n"
@@ -98,7 +103,13 @@ class Agent:
         Raises :class:`UnreachableError` when the far side ends or prints something else instead.
         """
         code = archive()
-        self._channel.send(b"%020d" % len(code) + code)
+        try:
+            self._channel.send(b"%020d" % len(code) + code)
+        except UnreachableError:
+            status = self._channel.wait(5.0)
+            if status is None:
+                raise
+            raise self._not_started(status) from None  # it ended before it took all, and said why
         if not self._frames.skip_past(wire.MARKER, NOISE):
             raise self._not_started(self._channel.wait(5.0))
         self._heart.start()
@@ -172,7 +183,9 @@ class Agent:
 
     def _not_started(self, status: int | None) -> UnreachableError:
         told = self._channel.stderr_tail().strip() or "nothing on standard error"
-        hint = "a python3 of version 3.8 or later must be on the host's PATH"
+        hint = None
+        if status == _NOT_FOUND or "too old" in told:
+            hint = "a python3 of version 3.8 or later must be on the host's PATH"
         if told.startswith("sudo:"):
             hint = "sudo is never asked for a password: allow this user NOPASSWD, or log in as root"
         return UnreachableError(f"{self._host}: the agent did not start (exit {status}): {told}", hint=hint)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from hostenv.errors import SupplyError
+from hostenv.errors import HostError, SupplyError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,20 +87,23 @@ def run(arguments: Sequence[str], *, folder: pathlib.Path) -> str:
     """Run ``uv ARGUMENTS`` in ``folder`` and return its standard output.
 
     ``folder`` should be one that hostenv made: uv reads settings from the folders above it. Raises
-    :class:`UvError` with the cause that uv gives.
+    :class:`UvError` with the cause that uv gives, :class:`HostError` where no process can be started.
     """
     argv = (str(binary()), *arguments, "--color", "never")
     _log.info("%s", without_credentials(shlex.join(argv)))
-    done = subprocess.run(
-        (sys.executable, "-I", "-S", "-c", _DIES_WITH_US, str(os.getpid()), *argv),
-        cwd=folder,
-        env=environment(os.environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            (sys.executable, "-I", "-S", "-c", _DIES_WITH_US, str(os.getpid()), *argv),
+            cwd=folder,
+            env=environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise HostError(f"uv cannot be started here: {error.strerror}", hint="see ulimit -a") from error
     if done.returncode:
         told = cause(done.stderr) or f"exit {done.returncode}, nothing said"
         raise UvError(f"uv: {told}", said=without_credentials(done.stderr))
