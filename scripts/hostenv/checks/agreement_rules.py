@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
@@ -36,7 +36,7 @@ def _flashinfer(facts: Facts) -> Iterator[Finding]:
     }
     try:
         publics = {name: Version(version).public for name, version in found.items()}
-    except InvalidVersion:
+    except ValueError:
         return
     service = facts.get(ServiceSettings)
     bypassed = bool(service and service.env.get(_BYPASS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.compiling import gpus, torch_cuda
 from hostenv.checks.finding import Severity
@@ -31,7 +31,7 @@ _SHOWN = 3
 def _public(version: str) -> str:
     try:
         return Version(version).public
-    except InvalidVersion:
+    except ValueError:
         return version.partition("+")[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.comparison import matches
 
@@ -58,5 +58,5 @@ def drift_of_handmade(
 def _same_version(one: str, other: str) -> bool:
     try:
         return Version(one) == Version(other)
-    except InvalidVersion:
+    except ValueError:
         return one == other

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
@@ -49,7 +49,7 @@ def _below(facts: Facts) -> Iterator[Finding]:
 def _version(driver: str | None) -> Version | None:
     try:
         return Version(driver) if driver else None
-    except InvalidVersion:
+    except ValueError:
         return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.gpu_tables import CapabilityPattern
 from hostenv.document import flag, list_of, mapping_of, natural, optional, parsed, read, table_of, text
@@ -108,7 +108,7 @@ def is_older(version: str, than: Version) -> bool:
     """Whether a version, as it stands in METADATA, is older; what cannot be read is not."""
     try:
         return Version(version) < than
-    except InvalidVersion:
+    except ValueError:
         return False
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
@@ -193,7 +193,7 @@ def _minimums(facts: Facts) -> Iterator[Finding]:
             each = present.get(canonicalize_name(stated.subject))
             try:
                 too_old = each is not None and Version(each.version) < Version(stated.value)
-            except InvalidVersion:
+            except ValueError:
                 continue
             if each is not None and too_old:
                 yield MINIMUM.finding(

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
@@ -65,7 +65,7 @@ def _cuda_of(item: SharedObject) -> set[str]:
 def _is_version(owner: str) -> bool:
     try:
         Version(owner.partition("==")[2])
-    except InvalidVersion:
+    except ValueError:
         return False
     return True
 
@@ -129,7 +129,7 @@ def _trio(facts: Facts) -> Iterator[Finding]:
 def _wanted_torch(name: str, version: str) -> str | None:
     try:
         release = Version(version).release
-    except InvalidVersion:
+    except ValueError:
         return None
     if name == "torchaudio":
         return ".".join(map(str, release[:2]))
@@ -139,7 +139,7 @@ def _wanted_torch(name: str, version: str) -> str | None:
 def _minor(version: str) -> str | None:
     try:
         return ".".join(map(str, Version(version).release[:2]))
-    except InvalidVersion:
+    except ValueError:
         return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.errors import HostenvError, SupplyError
 from hostenv.spec.environment import Env, Prereleases
@@ -141,5 +141,5 @@ class _Asking:
 def _same(one: str, other: str) -> bool:
     try:
         return Version(one) == Version(other)
-    except InvalidVersion:
+    except ValueError:
         return one == other

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.errors import InputError
 from hostenv.spec.patchfile import read_patch
@@ -90,5 +90,5 @@ def _base_version(named: _Named, name: NormalizedName, installed: Installed) -> 
     base = named.revisions.partition("..")[0].rpartition("/")[2].removeprefix("v")
     try:
         return str(Version(base))
-    except InvalidVersion:
+    except ValueError:
         return next((each.version for each in installed.distributions if each.key == name), base)

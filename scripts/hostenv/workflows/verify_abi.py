@@ -10,7 +10,7 @@ import posixpath
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from hostenv.checks import (
     agreement_rules,
@@ -301,7 +301,7 @@ def _runtime(loads: LoadFacts) -> CudaRuntime:
         if name in loads.installed:
             try:
                 release = Version(loads.installed[name]).release
-            except InvalidVersion:
+            except ValueError:
                 continue
             return CudaRuntime(version=DottedPair(*release[:2]), source=f"{name} {loads.installed[name]}")
     if loads.cuda:
