@@ -242,7 +242,7 @@ def test_fetch_brings_what_is_missing_and_nothing_else(registry: Registry, tmp_p
     house = tmp_path / "wheelhouse"
 
     first = fetch.plan(found, house)
-    assert first.lines() == (f"fetch 2 of 2 wheels, {first.size} bytes, into {house}",)
+    assert first.lines() == (f"fetch    2 of 2 wheels, {first.size} bytes, into {house}",)
     assert not house.exists()
     fetch.apply(first)
     assert fetch.plan(found, house).lines() == ()

@@ -246,7 +246,8 @@ def _check_wheels(layout: Layout, plan: Dict[str, Any]) -> Dict[str, List[str]]:
 
 def _sweep(layout: Layout) -> None:
     """Remove what killed builds left. Under the lock, nothing unfinished has an owner."""
-    for folder, prefix in ((layout.builds, ".tmp-"), (layout.cache, venv.RENDERED)):
+    left = ((layout.builds, ".tmp-"), (layout.cache, venv.RENDERED), (layout.cache, ".tmp"))  # the last: uv's
+    for folder, prefix in left:
         for name in os.listdir(folder):
             if name.startswith(prefix):
                 remove(os.path.join(folder, name))

@@ -43,7 +43,7 @@ class FetchPlan:
             f"  remove {entry.filename}: not the bytes that the lock names" for entry in self.wrong
         )
         count = f"{len(self.missing)} of {len(self.lock.entries)} wheels"
-        return (f"fetch {count}, {megabytes(self.size)}, into {self.wheelhouse}", *removed)
+        return (f"fetch    {count}, {megabytes(self.size)}, into {self.wheelhouse}", *removed)
 
 
 def wheel_of(entry: LockEntry) -> Wheel:

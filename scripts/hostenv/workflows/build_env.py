@@ -95,6 +95,7 @@ class Run:
 
             supply = supply_for(self._session, self._host, wheels)
             overlays = self._overlays()
+            self._try_series(supply)
         last = self._finish({})
         lines = (
             *self._locked.plan(),
@@ -183,6 +184,14 @@ class Run:
             who=self._who,
             on_event=lambda event: listener.phase(name, event["phase"]),
         )
+
+    def _try_series(self, supply: Supply) -> None:
+        """Apply the series where their wheels are here: what does not apply is told before the plan."""
+        entries = self._locked.lock.by_name
+        if self._spec.is_local and all(
+            supply.local_wheel(entries[each.dist]).exists() for each in self._make.inputs.series
+        ):
+            self._series_results(supply)
 
     def _series_results(self, supply: Supply) -> tuple[SeriesResult, ...]:
         from hostenv.steps.series import compute  # noqa: PLC0415  a run with nothing to do stays quick
