@@ -232,7 +232,8 @@ def test_a_patch_that_does_not_fit_names_file_hunk_and_lines(built: Repository) 
     stays(built)
 
 
-def test_a_dry_run_tells_of_a_patch_that_does_not_fit(built: Repository) -> None:
+def test_a_dry_run_tells_of_a_patch_that_does_not_fit_where_the_wheel_is_here(built: Repository) -> None:
+    built.build()
     built.series("demo-1.0", DEMO_PATCH.replace('-VERSION = "1.0"', '-VERSION = "0.9"'))
     built.spec("demo==1.0", env='patches = ["demo-1.0"]')
     assert "hunk 1" in built.run("build_env", "--dry-run").message
