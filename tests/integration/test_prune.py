@@ -229,10 +229,10 @@ def test_receipts_and_caches_of_gone_builds_go(host: Repository) -> None:
     for name in (OLD[0], OLD[-1]):
         (host.root / "jit" / name).mkdir(parents=True)
     current = int((host.root / "current").readlink().name)
-    old = host.root / "generations" / "0"
+    old = host.root / "generations" / "99"
     old.mkdir()
     (old / "env").symlink_to(f"../../builds/{OLD[0]}")
-    (old / "receipt.json").write_text(json.dumps({"build": OLD[0], "generation": 0, "made": 1.0}))
+    (old / "receipt.json").write_text(json.dumps({"build": OLD[0], "generation": 99, "made": 1.0}))
     for name in OLD[:-2]:  # as a run leaves it that was killed after the builds
         shutil.rmtree(host.root / "builds" / name)
     assert prune(host).host["changed"] is True
