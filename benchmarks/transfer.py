@@ -81,7 +81,10 @@ def make_files(folder: pathlib.Path, count: int, size: int) -> pathlib.Path:
     for index, weight in enumerate(weights):
         path = folder / f"package_{index % 97}" / f"module_{index}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(chance.randbytes(int(size * weight / sum(weights))))
+        left = int(size * weight / sum(weights))
+        with path.open("wb") as file:
+            while left:  # randbytes takes fewer than 256 MiB
+                left -= file.write(chance.randbytes(min(left, 1 << 26)))
     return folder
 
 
