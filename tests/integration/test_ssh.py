@@ -11,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import paramiko
 import pytest
 
 from hostenv.agent.stream import Unit
@@ -308,6 +309,24 @@ def test_a_connection_dropped_in_the_middle_is_unreachable(client: Client, serve
             agent.call("place.put", root=root, label="t", data=itertools.chain([head], zeros()))
         with pytest.raises(UnreachableError, match="here: "):
             agent.call("echo", value=1)
+
+
+def test_a_connection_that_fails_closes_its_channels_before_it_says_so(
+    client: Client, server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library's order: for a moment the channel is closed and the connection is said to stand."""
+    closed_only = paramiko.Channel._unlink
+
+    def unlink_and_linger(channel: paramiko.Channel) -> None:
+        closed_only(channel)
+        time.sleep(0.3)
+
+    with client.open("here") as transport:
+        channel = transport.open(("sleep", "60"))
+        monkeypatch.setattr(paramiko.Channel, "_unlink", unlink_and_linger)
+        threading.Timer(0.1, server.cut).start()
+        with pytest.raises(UnreachableError, match=r"here: .* the connection was lost"):
+            channel.receive(100)
 
 
 def test_a_command_that_a_signal_ended_is_told_from_a_lost_connection(client: Client) -> None:

@@ -16,6 +16,8 @@ LOST = (OSError, EOFError, paramiko.SSHException)
 """What the library raises when a connection fails."""
 
 _TAIL = 4096
+_SETTLE = 1.0
+"""Seconds that a connection may take to say that it is no more, once its channels are closed."""
 
 
 class Connection(Protocol):
@@ -35,6 +37,7 @@ class SshChannel:
         self._session = session
         self._connection = connection
         self._errors = bytearray()
+        self._dropped = False
         # Standard error shares the channel's window: unread, it would stop standard output.
         self._reader = threading.Thread(target=self._read_errors, name="stderr", daemon=True)
         self._reader.start()
@@ -64,7 +67,7 @@ class SshChannel:
             data: bytes = self._session.recv(limit)
         except LOST as error:
             raise self._ended() from error
-        if not data and not self._session.eof_received and self._connection.lost():
+        if not data and self._lost():
             raise self._ended()
         return data
 
@@ -77,13 +80,14 @@ class SshChannel:
         deadline = time.monotonic() + timeout
         if not self._session.status_event.wait(timeout):
             return None
-        if self._session.exit_status < 0 and self._connection.lost():
+        if self._session.exit_status < 0 and self._lost():
             raise self._ended()
         self._reader.join(max(0.0, min(1.0, deadline - time.monotonic())))
         return int(self._session.exit_status)
 
     def close(self) -> None:
         """Drop the channel."""
+        self._dropped = True
         with contextlib.suppress(*LOST):
             self._session.close()
 
@@ -93,8 +97,21 @@ class SshChannel:
                 self._errors += data
                 del self._errors[:-_TAIL]
 
+    def _lost(self) -> str | None:
+        """Say why the connection is no more; ``None`` for a command that ended by itself.
+
+        A host ends a command with a message. Without one the connection is failing, and the library closes
+        its channels a moment before it says so of the connection.
+        """
+        deadline = time.monotonic() + _SETTLE
+        while not (why := self._connection.lost()):
+            if self._dropped or self._session.eof_received or time.monotonic() > deadline:
+                return None
+            time.sleep(0.01)
+        return why
+
     def _ended(self) -> UnreachableError:
-        if why := self._connection.lost():
+        if why := self._lost():
             return self._connection.unreachable(why)
         told = self.stderr_tail().strip()
         return self._connection.unreachable(f"the command ended{': ' + told if told else ''}")
