@@ -155,8 +155,12 @@ def _choosing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--build", metavar="ID", help="this build instead of the staged or previous one")
 
 
-def _explaining(parser: argparse.ArgumentParser) -> None:
+def _holding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--why", metavar="TEXT", help="kept with the hold that a rollback sets")
+
+
+def _explaining(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--why", metavar="TEXT", help="kept in overlays/NAME.toml (as it works on HOST)")
 
 
 _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
@@ -194,7 +198,7 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "prune": ("Remove the builds that nothing uses, beyond build.keep.", (_writing, _pruning)),
     "rollback": (
         "Go back to the previous generation and hold the host there.",
-        (_writing, _choosing, _explaining, _switching, _rolling),
+        (_writing, _choosing, _holding, _switching, _rolling),
     ),
 }
 
@@ -226,7 +230,12 @@ def parse(session: str, words: Sequence[str]) -> Request:
     parser.add_argument(
         "hosts", nargs=count, metavar=named, help="a HOST is a name in envspecs/, @tag or @all"
     )
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the result as JSON, too")
+    parser.add_argument(
+        "--json",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="write the result as JSON, too; - for standard output, the page for people then on standard error",
+    )
     parser.add_argument("--jobs", type=_positive, default=8, metavar="N", help="hosts side by side (8)")
     for add in adders:
         add(parser)

@@ -346,3 +346,9 @@ def age(folder: pathlib.Path) -> None:
         if all(statcache.settled(key, time.time_ns()) for key in keys):
             return
         time.sleep(0.01)
+
+
+def test_a_host_without_a_build_is_told_what_to_type_with_its_own_name(repository: Repository) -> None:
+    ran = repository.run("match", hosts=("local",))
+    assert "nothing is current under" in ran.message
+    assert "nox -s build_env -- local builds one; local:PATH names" in ran.message

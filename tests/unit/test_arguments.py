@@ -65,3 +65,13 @@ def test_an_unknown_option_says_where_help_is() -> None:
     with pytest.raises(InputError, match="--frob") as refused:
         parse("lock", ["a", "--frob"])
     assert refused.value.hint == "nox -s lock -- --help"
+
+
+def test_why_is_explained_by_what_the_session_does_with_it() -> None:
+    told = []
+    for session in ("overlay", "rollback"):
+        with pytest.raises(arguments.HelpRequested) as text:
+            parse(session, ["--help"])
+        told.append(str(text.value))
+    assert "kept in overlays/NAME.toml" in told[0]
+    assert "kept with the hold" in told[1]

@@ -82,6 +82,13 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
         return {**told, "summary": looked.summary(looked.canonical())}
 
 
+def find(wire: Wire, *, root: str, path: Optional[str] = None) -> Dict[str, Any]:
+    """Return where the environment lies that :func:`look` would look at, and the machine's id."""
+    del wire
+    real, build = locate(root, path)
+    return {"path": real, "build": build, "machine_id": machine_id()}
+
+
 def _progress(wire: Wire) -> Any:
     return lambda done: wire.event(phase="manifest", bytes=done)
 
@@ -92,9 +99,9 @@ def locate(root: str, path: Optional[str]) -> Tuple[str, Optional[str]]:
     Raises :class:`AgentError` where there is none: a mistyped path must not have a whole disk read.
     """
     layout = Layout(os.path.expanduser(root))
+    hint: Optional[str] = None
     if path is None:
         wanted = os.path.join(layout.current, "env")
-        hint = "nox -s build_env -- HOST builds one; HOST:PATH names an environment made otherwise"
         missing = f"nothing is current under {layout.root}"
     else:
         wanted = os.path.expanduser(path) if path[:1] in {"/", "~"} else layout.build(path)

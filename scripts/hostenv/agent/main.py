@@ -39,6 +39,7 @@ OPERATIONS: Dict[str, str] = {
     "builds.prune": "hostenv.agent.prune:prune",
     "builds.wheels": "hostenv.agent.prune:wheels",
     "environment.cache": "hostenv.agent.environment:cache",
+    "environment.find": "hostenv.agent.environment:find",
     "environment.claims": "hostenv.agent.environment:claims",
     "environment.kept_manifest": "hostenv.agent.environment:kept_manifest",
     "environment.look": "hostenv.agent.environment:look",

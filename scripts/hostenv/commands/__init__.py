@@ -1,22 +1,25 @@
 """The commands: words become a request, a workflow carries it out, its results are shown.
 
-Each module here has ``run(request, repository, out)``: it shows what was done on ``out`` and returns the line
-to fail with where something was not.
+Each module here has ``run(request, repository, out)``: it shows what was done on ``out``, and returns how it
+ended.
 """
 
 from __future__ import annotations
 
 import errno
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from hostenv import arguments
-from hostenv.errors import HostenvError
-from hostenv.report.findings import check_json, console
+from hostenv.errors import BugError, HostenvError
+from hostenv.report.findings import check_json, console, to_output
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping, Sequence
+
+    from hostenv.commands.ended import Ended
 
 _MODULES: Mapping[str, str] = {
     "build_env": "hosts",
@@ -41,20 +44,24 @@ _MODULES: Mapping[str, str] = {
 def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None:
     """Carry out a session; return the line to fail with where some host did not get there.
 
-    Raises :class:`~hostenv.errors.HostenvError` for what stops the session before any host.
+    Raises :class:`~hostenv.errors.HostenvError` for what stops the session before any host, and the bug that
+    a host met, once the results of all the others are shown.
     """
-    out = console()
     try:
         request = arguments.parse(name, words)
     except arguments.HelpRequested as text:
-        out.print(str(text), markup=False, soft_wrap=True)
+        console().print(str(text), markup=False, soft_wrap=True)
         return None
     if request.json:
         check_json(request.json)
+    out = console(sys.stderr if to_output(request.json) else None)
     module = importlib.import_module(f"hostenv.commands.{_MODULES[name]}")
     try:
-        failure: str | None = module.run(request, repository, out)
+        ended: Ended = module.run(request, repository, out)
         out.file.flush()
+        sys.stdout.flush()
+    except BugError as error:
+        raise error.bug from None
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EPIPE, errno.EIO}:
             raise
@@ -62,4 +69,7 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
             f"the output cannot be written: {error.strerror}",
             hint="what the session did is done, and stands in --json where that was asked for",
         ) from error
-    return failure
+    for each in ended.errors:
+        if isinstance(each, BugError):
+            raise each.bug
+    return ended.failure

@@ -43,8 +43,8 @@ def console(file: IO[str] | None = None) -> Console:
     What the output's encoding lacks (✓ in latin-1) is replaced: a session's result must not end in a
     traceback after the work is done.
     """
-    if file is None and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    if isinstance(stream := file or sys.stdout, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
     made = Console(file=file, highlight=False, emoji=False, soft_wrap=False)
     if not made.is_terminal:
         made = Console(
@@ -55,6 +55,8 @@ def console(file: IO[str] | None = None) -> Console:
 
 def check_json(path: pathlib.Path) -> None:
     """Raise :class:`InputError` where ``--json`` could not be written, before anything is done."""
+    if to_output(path):
+        return
     try:
         if path.exists() and not (path.is_file() or path.is_char_device()):
             raise InputError(f"--json {path}: is not a file")
@@ -64,10 +66,22 @@ def check_json(path: pathlib.Path) -> None:
         raise InputError(f"--json {path}: cannot be written: {error.strerror}") from error
 
 
+def to_output(path: pathlib.Path | None) -> bool:
+    """Tell whether ``--json -`` asks for the document on standard output: what people read goes elsewhere."""
+    return path is not None and str(path) == "-"
+
+
 def write_json(document: Mapping[str, object], path: pathlib.Path) -> None:
-    """Write what ``--json`` asks for. Raises :class:`~hostenv.errors.HostenvError` where it cannot be."""
+    """Write what ``--json`` asks for. Raises :class:`~hostenv.errors.HostenvError` where it cannot be.
+
+    The document is ASCII, whatever the encoding of standard output.
+    """
+    text = json.dumps(document, indent=1) + "\n"
+    if to_output(path):
+        sys.stdout.write(text)
+        return
     try:
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise HostenvError(f"--json {path}: cannot be written: {error.strerror}") from error
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hostenv.document import read, table_of
-from hostenv.errors import HostError, InputError
+from hostenv.errors import HostError, InputError, RefusedError
 from hostenv.facts.environment import Claims, EnvironmentLook
 from hostenv.facts.manifest import Manifest, TreeFacts
 from hostenv.machine.memory import Memory, Remembered
@@ -52,11 +52,20 @@ def places(fleet: Fleet, words: Iterable[str]) -> tuple[Place, ...]:
     for word in words:
         name, colon, path = word.partition(":")
         if colon and not path:
-            raise InputError(f'"{word}" names no path', hint="HOST, or HOST:/path/of/a/venv, or HOST:BUILD")
+            raise InputError(
+                f'"{word}" names no path', hint=f"{name}, or {name}:/path/of/a/venv, or {name}:BUILD"
+            )
         for spec in fleet.select([name]):
             place = Place(spec=spec, path=path or None)
             found.setdefault(place.label, place)
     return tuple(found.values())
+
+
+def nothing_current(spec: Spec, error: RefusedError) -> RefusedError:
+    """Return the refusal of a host without a build, with what can be typed instead."""
+    name = spec.name
+    hint = f"nox -s build_env -- {name} builds one; {name}:PATH names an environment made otherwise"
+    return RefusedError(error.message, hint=hint)
 
 
 class Environment:
@@ -140,16 +149,21 @@ class Environment:
         rehash: bool = False,
         cache: bytes | None = None,
     ) -> Mapping[str, Any]:
-        answer: Mapping[str, Any] = self._reach.agent.call(
-            "environment.look",
-            root=str(self.place.spec.host.root),
-            path=self._path,
-            seen=seen,
-            rehash=rehash,
-            cached=cache is not None,
-            data=None if cache is None else [cache],
-            on_event=lambda event: listener.advance(self.place.label, event["bytes"]),
-        )
+        try:
+            answer: Mapping[str, Any] = self._reach.agent.call(
+                "environment.look",
+                root=str(self.place.spec.host.root),
+                path=self._path,
+                seen=seen,
+                rehash=rehash,
+                cached=cache is not None,
+                data=None if cache is None else [cache],
+                on_event=lambda event: listener.advance(self.place.label, event["bytes"]),
+            )
+        except RefusedError as error:
+            if error.hint is None and self._path is None:
+                raise nothing_current(self.place.spec, error) from error
+            raise
         return answer
 
     def _take(self, answer: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hostenv.checks.cause import Cause, Side
 from hostenv.checks.comparison import Comparison, Demands, Outcome
 from hostenv.checks.textdiff import LARGEST, TextDifference, text_difference
 from hostenv.errors import HostenvError, InputError, RefusedError
-from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.machine.fleet import run_on_hosts
 from hostenv.workflows.environment import open_environment, places, require_right_machine
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ def match(fleet: Fleet, request: Request, listener: Listener) -> MatchReport:
     """
     wanted = places(fleet, request.hosts)
     if len(wanted) == 1 and len(request.hosts) > 1:
-        raise InputError("reference and target are one place", hint="HOST alone is compared with its making")
+        label = wanted[0].label
+        raise InputError(
+            "reference and target are one place", hint=f"nox -s match -- {label} compares it with its making"
+        )
     with contextlib.ExitStack() as stack:
         opened, failed = _open_all(fleet, wanted, request, listener, stack)
         label = wanted[0].label
@@ -119,13 +122,8 @@ def _open_all(
         return environment
 
     results = run_on_hosts({place.label: place for place in wanted}, look, jobs=request.jobs)
-    raise_bugs(results)
     opened = {name: result.value for name, result in results.items() if result.value}
-    return opened, _errors(results)
-
-
-def _errors(results: Mapping[str, Result[Environment]]) -> dict[str, HostenvError]:
-    return {name: result.error for name, result in results.items() if isinstance(result.error, HostenvError)}
+    return opened, {name: result.error for name, result in results.items() if result.error}
 
 
 class _Session:
@@ -162,17 +160,29 @@ class _Session:
         return MatchReport(reference=_matched(reference), targets=tuple(results))
 
     def _explain(self, reference: Environment, targets: Sequence[Environment]) -> dict[str, TargetResult]:
-        """Fetch the manifests, then ask the reference once for the owners of all that differs anywhere."""
+        """Fetch the manifests, then ask the reference once for the owners of all that differs anywhere.
+
+        One target's failure does not stop another, as it does not when they are opened.
+        """
         manifest = reference.manifest(self._listener)
-        differences = {
-            target.place.label: manifest.differences(target.manifest(self._listener)) for target in targets
-        }
-        paths = {each.path for found in differences.values() for each in found}
-        side = side_of(reference, paths)
-        return {
-            target.place.label: self._explain_one(reference, side, target, differences[target.place.label])
-            for target in targets
-        }
+
+        def differences(target: Environment, turn: Turn) -> tuple[Difference, ...]:
+            del turn
+            return manifest.differences(target.manifest(self._listener))
+
+        by_label = {target.place.label: target for target in targets}
+        differing = run_on_hosts(by_label, differences, jobs=self._request.jobs)
+        side = side_of(reference, {each.path for found in differing.values() for each in found.value or ()})
+
+        def explain(target: Environment, turn: Turn) -> TargetResult:
+            del turn
+            found = differing[target.place.label]
+            if found.error:
+                raise found.error
+            return self._explain_one(reference, side, target, found.value or ())
+
+        explained = run_on_hosts(by_label, explain, jobs=1)  # the reference's agent answers one at a time
+        return {name: _target_result(each) for name, each in explained.items()}
 
     def _explain_one(
         self, reference: Environment, side: Side, target: Environment, differences: Sequence[Difference]
@@ -190,6 +200,10 @@ class _Session:
             texts, hidden = _texts(reference, target, compared)
             result = replace(result, texts=texts, hidden_texts=hidden)
         return replace(result, seconds=time.monotonic() - begun)
+
+
+def _target_result(result: Result[TargetResult]) -> TargetResult:
+    return result.value or TargetResult(label=result.name, seconds=result.seconds, error=result.error)
 
 
 def _drift(environment: Environment, listener: Listener, request: Request) -> MatchReport:
