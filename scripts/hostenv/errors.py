@@ -64,6 +64,20 @@ class HostError(HostenvError):
     """A step failed on the host; the current environment is what it was."""
 
 
+class BugError(HostenvError):
+    """An exception that is hostenv's own fault, as the result of the host where it happened.
+
+    So no other host's result is lost. ``bug`` is what was raised; a session raises it, with its traceback,
+    once all results are shown.
+    """
+
+    def __init__(self, host: str, bug: BaseException) -> None:
+        told = f"{type(bug).__name__}: {bug}".rstrip(": ").splitlines()[-1]
+        super().__init__(f"{host}: hostenv has a bug: {told}", hint="its traceback comes last")
+        bug.add_note(f"while working on {host}")
+        self.bug = bug
+
+
 class CheckError(HostenvError):
     """The work was done and a gate did not pass; the findings say why."""
 

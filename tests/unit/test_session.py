@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hostenv.commands import hosts
-from hostenv.errors import HostError
-from hostenv.report.findings import console
+from hostenv.errors import BugError, HostError
 from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
-from hostenv.workflows import switch
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.locking import Locker
 from hostenv.workflows.request import Request
@@ -77,6 +72,7 @@ def test_a_result_with_an_error_counts_as_failed(tmp_path: pathlib.Path) -> None
 @pytest.mark.parametrize("serial", [1, 2])
 def test_serial_says_how_many_hosts_at_a_time(tmp_path: pathlib.Path, serial: int) -> None:
     running, most, lock = 0, 0, threading.Lock()
+    all_run = threading.Barrier(serial)
 
     def work(session: Session, spec: Spec, turn: Turn) -> HostResult:
         nonlocal running, most
@@ -84,7 +80,7 @@ def test_serial_says_how_many_hosts_at_a_time(tmp_path: pathlib.Path, serial: in
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.05)
+        all_run.wait(60)
         with lock:
             running -= 1
         return HostResult(host=spec.name, headline="done")
@@ -93,22 +89,15 @@ def test_serial_says_how_many_hosts_at_a_time(tmp_path: pathlib.Path, serial: in
     assert most == serial
 
 
-def test_a_bug_on_one_host_costs_no_other_host_its_result(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bug_on_one_host_is_its_result_and_costs_no_other_host_its_own(tmp_path: pathlib.Path) -> None:
     def work(session: Session, spec: Spec, turn: Turn) -> HostResult:
         del session, turn
         if spec.name == "a":
             raise KeyError("x")
         return HostResult(host=spec.name, headline="was switched", changed=True)
 
-    session_of(tmp_path, 2)
-    monkeypatch.setattr(switch, "switch", work)
-    document = tmp_path / "result.json"
-    with pytest.raises(KeyError) as caught:
-        hosts.run(Request(session="switch", hosts=("@all",), json=document), tmp_path, console())
-    assert caught.value.__notes__ == ["while working on a"]
-    one, two = json.loads(document.read_text())["hosts"]
-    assert "hostenv has a bug: KeyError: 'x'" in one["error"]["message"]
-    assert (two["outcome"], two["headline"]) == ("done", "was switched")
-    assert "was switched" in capsys.readouterr().out
+    one, two = session_of(tmp_path, 2).run(work)
+    assert isinstance(one.error, BugError)
+    assert isinstance(one.error.bug, KeyError)
+    assert two.headline == "was switched"
+    assert two.error is None

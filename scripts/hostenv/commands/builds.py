@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.commands.ended import ended
 from hostenv.report.builds import document, failure_line, print_builds
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
@@ -15,14 +16,15 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
 
 
-def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """List the builds of the request's hosts."""
     with Live() as listener:
         found = builds(load_fleet(repository / "envspecs"), request, listener)
     print_builds(found, out)
     if request.json:
         write_json(document(found), request.json)
-    return failure_line(found)
+    return ended(failure_line(found), (host.error for host in found))

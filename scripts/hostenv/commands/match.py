@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.commands.ended import ended
 from hostenv.errors import HostenvError
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
 
 
-def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Compare the environments that the request names."""
     try:
         with Live() as listener:
@@ -31,4 +33,4 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     print_report(found, out)
     if request.json:
         write_json(document(found), request.json)
-    return failure_line(found)
+    return ended(failure_line(found), (target.error for target in found.targets))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING
 
+from hostenv.commands.ended import Ended
 from hostenv.errors import InputError
 from hostenv.workflows.oracle import compare
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from hostenv.workflows.request import Request
 
 
-def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Compare every environment that the request names, on this machine."""
     del repository
     wrong = 0
@@ -30,4 +31,5 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
         for each in found.disagreements:
             out.print(str(each), markup=False, soft_wrap=True)
         wrong += bool(found.disagreements)
-    return f"{wrong} of {len(request.hosts)} environments: the simulation is wrong" if wrong else None
+    failure = f"{wrong} of {len(request.hosts)} environments: the simulation is wrong" if wrong else None
+    return Ended(failure=failure)

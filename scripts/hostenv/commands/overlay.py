@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from hostenv.commands.ended import ended
 from hostenv.errors import HostenvError
 from hostenv.report.hosts import failure_line, print_results, write_results
 from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.locking import Locker
-from hostenv.workflows.session import Session, raise_bug
+from hostenv.workflows.session import Session
 
 if TYPE_CHECKING:
     import pathlib
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.commands.ended import Ended
     from hostenv.workflows.events import HostResult
     from hostenv.workflows.request import Request
 
@@ -28,7 +30,7 @@ _WORK: Mapping[str, str] = {
 }
 
 
-def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Carry out the request's session."""
     try:
         results = _carry_out(request, repository)
@@ -39,8 +41,7 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     print_results(results, out)
     if request.json:
         write_results(results, request.session, request.json)
-    raise_bug(results)
-    return failure_line(results)
+    return ended(failure_line(results), (result.error for result in results))
 
 
 def _carry_out(request: Request, repository: pathlib.Path) -> tuple[HostResult, ...]:

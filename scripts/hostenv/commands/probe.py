@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.commands.ended import ended
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
 from hostenv.report.probe import print_probe
@@ -16,10 +17,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
 
 
-def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Probe the request's hosts side by side."""
     fleet = load_fleet(repository / "envspecs")
     options = ProbeOptions(jobs=request.jobs, save=request.save)
@@ -32,4 +34,5 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     if request.json:
         write_json(probe_document(found), request.json)
     failed = ", ".join(host.name for host in found.failed)
-    return f"{len(found.failed)} of {len(found.hosts)} hosts: {failed}" if failed else None
+    failure = f"{len(found.failed)} of {len(found.hosts)} hosts: {failed}" if failed else None
+    return ended(failure, (host.error for host in found.hosts))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.commands.ended import ended
 from hostenv.report.findings import write_json
 from hostenv.report.status import print_status, status_document
 from hostenv.spec.fleet import load_fleet
@@ -14,10 +15,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
 
 
-def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Ask the request's hosts side by side; a host that does not answer is named in the failure."""
     fleet = load_fleet(repository / "envspecs")
     lines = status(fleet, fleet.select(request.hosts), StatusOptions(jobs=request.jobs))
@@ -25,4 +27,5 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
     if request.json:
         write_json(status_document(lines), request.json)
     failed = [line.name for line in lines if line.error]
-    return f"{len(failed)} of {len(lines)} hosts: {', '.join(failed)}" if failed else None
+    failure = f"{len(failed)} of {len(lines)} hosts: {', '.join(failed)}" if failed else None
+    return ended(failure, (line.error for line in lines))

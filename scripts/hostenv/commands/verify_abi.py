@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.commands.ended import ended
 from hostenv.report.abi import failure_line, print_verdicts, write_verdicts
 from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
@@ -14,14 +15,15 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
 
 
-def run(request: Request, repository: pathlib.Path, out: Console) -> str | None:
+def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Judge the environments that the request names."""
     with Live() as listener:
         verdicts = verify_abi(load_fleet(repository / "envspecs"), request, listener)
     print_verdicts(verdicts, out)
     if request.json:
         write_verdicts(verdicts, request.json)
-    return failure_line(verdicts)
+    return ended(failure_line(verdicts), (verdict.error for verdict in verdicts))

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hostenv.errors import HostenvError, UnreachableError
+from hostenv.errors import BugError, HostenvError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,12 +28,12 @@ _GRACE = 1.0
 class Result(Generic[T]):
     """What became of one host: a value, or the error that ended the work there. ``seconds`` it took.
 
-    ``error`` is a :class:`HostenvError`, or any other exception where hostenv has a bug.
+    Where hostenv has a bug, ``error`` is a :class:`BugError` that has the exception.
     """
 
     name: str
     value: T | None
-    error: BaseException | None
+    error: HostenvError | None
     seconds: float
 
 
@@ -98,14 +98,6 @@ def run_on_hosts(  # noqa: PLR0913  three bounds and who hears of it, all by key
     return {name: results[name] for name in hosts if name in results}
 
 
-def raise_bugs(results: Mapping[str, Result[T]]) -> None:
-    """Raise the first error that is no operator's error, with its host's name noted; nothing without one."""
-    for result in results.values():
-        if result.error and not isinstance(result.error, HostenvError):
-            result.error.add_note(f"while working on {result.name}")
-            raise result.error
-
-
 class _Crew(Generic[H, T]):
     """The workers: one daemon thread a host, since a thread that hangs can be left but not ended."""
 
@@ -155,11 +147,14 @@ class _Crew(Generic[H, T]):
 
     def _carry_out(self, turn: Turn, host: H) -> None:
         begun = time.monotonic()
-        value, error = None, None
+        value: T | None = None
+        error: HostenvError | None = None
         try:
             value = self._work(host, turn)
-        except BaseException as raised:  # noqa: BLE001  a worker's end: whatever it was is the host's result
+        except HostenvError as raised:
             error = raised
+        except BaseException as raised:  # noqa: BLE001  a worker's end: whatever it was is the host's result
+            error = BugError(turn.name, raised)
         self._ended.put(Result(name=turn.name, value=value, error=error, seconds=time.monotonic() - begun))
 
     def _time_left(self) -> float | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hostenv.errors import HostenvError, Outcome
+from hostenv.errors import Outcome
 from hostenv.report.findings import findings_document, print_verdict, write_json
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _outcome(verdicts: Sequence[HostVerdict]) -> str:
 
 
 def _host_outcome(verdict: HostVerdict) -> str:
-    if isinstance(verdict.error, HostenvError):
+    if verdict.error:
         return verdict.error.outcome.value
     return "done" if verdict.judged and verdict.judged.verdict.passed else Outcome.CHECKS.value
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostenv.checks.free_gpus import gpu_uses
-from hostenv.errors import HostenvError
 
 if TYPE_CHECKING:
     from hostenv.checks.free_gpus import GpuUse
@@ -39,7 +38,7 @@ def _host_document(host: HostProbe) -> dict[str, object]:
     return {
         "name": host.name,
         "seconds": round(host.seconds, 3),
-        "outcome": "ok" if error is None else _outcome(error),
+        "outcome": "ok" if error is None else error.outcome.value,
         "error": None if error is None else str(error),
         "host_key": host.host_key,
         "facts": host.answer,
@@ -57,10 +56,6 @@ def _host_document(host: HostProbe) -> dict[str, object]:
             for note in host.notes
         ],
     }
-
-
-def _outcome(error: Exception) -> str:
-    return error.outcome.value if isinstance(error, HostenvError) else "bug"
 
 
 def _use_document(use: GpuUse) -> dict[str, object]:

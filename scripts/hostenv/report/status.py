@@ -11,7 +11,6 @@ from rich.text import Text
 
 from hostenv.agent.amounts import megabytes
 from hostenv.checks.free_gpus import Use, gpu_uses
-from hostenv.errors import HostenvError
 from hostenv.report.findings import printable
 from hostenv.spec.host import Mode
 
@@ -52,7 +51,7 @@ def status_document(lines: Sequence[HostLine]) -> dict[str, object]:
 def _cells(line: HostLine) -> tuple[Text, ...]:
     status = line.status
     if status is None:
-        outcome = _outcome(line.error) if line.error else "unknown"
+        outcome = line.error.outcome.value if line.error else "unknown"
         return (Text(outcome, "bold red"), Text(), Text(), Text(), _facts(line))
     return (_build(status), _running(status), _gpus(line, status), _free(line, status), _facts(line))
 
@@ -165,11 +164,7 @@ def _document(line: HostLine) -> dict[str, object]:
     return {
         "name": line.name,
         "seconds": round(line.seconds, 3),
-        "outcome": "ok"
-        if error is None
-        else error.outcome.value
-        if isinstance(error, HostenvError)
-        else "bug",
+        "outcome": "ok" if error is None else error.outcome.value,
         "error": None if error is None else str(error),
         "identity": line.identity,
         "build": status.state.current_build if status else None,
@@ -191,10 +186,6 @@ def _document(line: HostLine) -> dict[str, object]:
             for each in line.expiring
         ],
     }
-
-
-def _outcome(error: Exception) -> str:
-    return error.outcome.value if isinstance(error, HostenvError) else "bug"
 
 
 def _gpu_documents(line: HostLine, status: HostStatus) -> list[dict[str, object]] | None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hostenv.agent.amounts import megabytes
-from hostenv.errors import HostenvError
 from hostenv.facts.builds import RootBuilds
-from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.lock import Lock
 from hostenv.steps.prune import Prune, Wheel, removable
@@ -17,6 +16,7 @@ from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
 
 if TYPE_CHECKING:
+    from hostenv.errors import HostenvError
     from hostenv.machine.agent import Agent
     from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
@@ -52,14 +52,8 @@ def builds(fleet: Fleet, request: Request, listener: Listener) -> tuple[HostBuil
 
     specs = {spec.name: spec for spec in fleet.select(request.hosts)}
     results = run_on_hosts(specs, read, jobs=request.jobs)
-    raise_bugs(results)
     return tuple(
-        HostBuilds(
-            host=name,
-            seconds=result.seconds,
-            found=result.value,
-            error=result.error if isinstance(result.error, HostenvError) else None,
-        )
+        HostBuilds(host=name, seconds=result.seconds, found=result.value, error=result.error)
         for name, result in results.items()
     )
 

@@ -46,8 +46,6 @@ class HostResult:
     interpreter: str | None = None
     verdict: Verdict | None = None
     error: HostenvError | None = None
-    bug: BaseException | None = None
-    """What ``error`` is told for, where it is hostenv's own fault; raised once all results are shown."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     next: tuple[str, ...] = field(default=())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hostenv.checks.probe_notes import probe_notes
 from hostenv.checks.same_machine import relations
 from hostenv.facts.host import HostFacts
-from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.steps.save_facts import SaveFacts
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hostenv.checks.finding import Finding
     from hostenv.checks.same_machine import Relation
+    from hostenv.errors import HostenvError
     from hostenv.machine.fleet import Result, Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.spec import Spec
@@ -57,7 +58,7 @@ class HostProbe:
     host_key: str | None = None
     notes: tuple[Finding, ...] = ()
     saved: pathlib.Path | None = None
-    error: Exception | None = None
+    error: HostenvError | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,13 +74,6 @@ class ProbeReport:
         return tuple(host for host in self.hosts if host.error)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Read:
-    answer: Mapping[str, Any]
-    facts: HostFacts
-    host_key: str | None
-
-
 def probe(
     fleet: Fleet,
     specs: Sequence[Spec],
@@ -89,20 +83,19 @@ def probe(
 ) -> ProbeReport:
     """Probe the hosts of ``specs``; ``on_host(name, succeeded)`` is called as each ends.
 
-    One host's failure does not stop another: it stands in the report. Only a bug is raised.
+    One host's failure or bug does not stop another: it stands in the report.
     """
     wanted = {spec.name: spec for spec in specs}
 
-    def on_result(result: Result[_Read]) -> None:
+    def on_result(result: Result[HostProbe]) -> None:
         if on_host:
             on_host(result.name, result.error is None)
 
-    def work(spec: Spec, turn: Turn) -> _Read:
-        return _read(fleet, spec, turn, options)
+    def work(spec: Spec, turn: Turn) -> HostProbe:
+        return _probe_host(fleet, spec, turn, options)
 
     results = run_on_hosts(wanted, work, jobs=options.jobs, timeout=options.timeout, on_result=on_result)
-    raise_bugs(results)
-    hosts = tuple(_host_probe(fleet, wanted[name], result, options) for name, result in results.items())
+    hosts = tuple(_ended(wanted[name], result) for name, result in results.items())
     return ProbeReport(
         hosts=hosts, relations=relations({host.name: host.facts for host in hosts if host.facts})
     )
@@ -145,31 +138,31 @@ def _environment(spec: Spec, root: str) -> dict[str, str]:
     return environment
 
 
-def _read(fleet: Fleet, spec: Spec, turn: Turn, options: ProbeOptions) -> _Read:
+def _probe_host(fleet: Fleet, spec: Spec, turn: Turn, options: ProbeOptions) -> HostProbe:
+    """Read a host's facts, keep them where that is asked for, and judge them."""
     reach = Reach(spec, specs=fleet.specs.values(), ssh_config=options.ssh_config, python=options.python)
     turn.ends_with(reach.close)
     with reach:
         answer = reach.agent.call("probe.host", **questions(spec, options))
-        facts = HostFacts.from_dict(answer, name=f"{spec.name}: the probe's answer")
-        return _Read(answer=answer, facts=facts, host_key=reach.host_key)
-
-
-def _host_probe(fleet: Fleet, spec: Spec, result: Result[_Read], options: ProbeOptions) -> HostProbe:
-    read = result.value
-    if read is None:
-        error = result.error if isinstance(result.error, Exception) else None
-        return HostProbe(name=spec.name, spec=spec, seconds=result.seconds, error=error)
+        host_key = reach.host_key
+    facts = HostFacts.from_dict(answer, name=f"{spec.name}: the probe's answer")
     identities = {name: each.identity for name, each in fleet.specs.items() if each.identity}
     saved = None
-    if options.save:
-        saved = SaveFacts(path=fleet.facts_path(spec), answer=read.answer).apply()
+    if options.save and not turn.given_up.is_set():
+        saved = SaveFacts(path=fleet.facts_path(spec), answer=answer).apply()
     return HostProbe(
         name=spec.name,
         spec=spec,
-        seconds=result.seconds,
-        facts=read.facts,
-        answer=read.answer,
-        host_key=read.host_key,
-        notes=probe_notes(spec, read.facts, host_key=read.host_key, identities=identities),
+        seconds=0.0,
+        facts=facts,
+        answer=answer,
+        host_key=host_key,
+        notes=probe_notes(spec, facts, host_key=host_key, identities=identities),
         saved=saved,
     )
+
+
+def _ended(spec: Spec, result: Result[HostProbe]) -> HostProbe:
+    if result.value:
+        return replace(result.value, seconds=result.seconds)
+    return HostProbe(name=spec.name, spec=spec, seconds=result.seconds, error=result.error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hostenv.errors import HostenvError, RefusedError
+from hostenv.errors import BugError, RefusedError
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.steps.depot import Depot
 from hostenv.steps.payload import Payload
@@ -44,7 +44,7 @@ class Session:
 
         One host's failure does not stop another, except where the request bounds the failures
         (``--max-fail``): the hosts that were not started by then are refused. A bug is its host's result,
-        too, so that nobody else's is lost: :func:`raise_bug`.
+        too: nobody else's is lost.
         """
         if chosen is None:
             chosen = self.fleet.select(self.request.hosts)
@@ -87,22 +87,8 @@ class _Failures:
         return HostResult(host=name, headline=error.outcome.value, error=error)
 
 
-def raise_bug(results: Iterable[HostResult]) -> None:
-    """Raise the first bug among results that have been shown; nothing without one."""
-    for result in results:
-        if result.bug:
-            raise result.bug
-
-
 def _of(result: Result[HostResult]) -> HostResult:
     if result.value:
         return replace(result.value, seconds=result.seconds)
-    error, bug = result.error, None
-    if not isinstance(error, HostenvError):
-        bug = error or TypeError(f"{result.name}: neither a result nor an error")
-        bug.add_note(f"while working on {result.name}")
-        told = f"{type(bug).__name__}: {bug}".rstrip(": ")
-        error = HostenvError(f"{result.name}: hostenv has a bug: {told}", hint="its traceback comes last")
-    return HostResult(
-        host=result.name, headline=error.outcome.value, error=error, bug=bug, seconds=result.seconds
-    )
+    error = result.error or BugError(result.name, TypeError("neither a result nor an error"))
+    return HostResult(host=result.name, headline=error.outcome.value, error=error, seconds=result.seconds)

@@ -10,7 +10,7 @@ from hostenv.errors import InputError, RefusedError
 from hostenv.facts.fact import Fact
 from hostenv.facts.host_saved import SavedFacts
 from hostenv.facts.host_status import HostStatus
-from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
 from hostenv.steps.identity import Seen, require_identity
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Sequence
 
+    from hostenv.errors import HostenvError
     from hostenv.machine.fleet import Result, Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.rules import Waiver
@@ -55,11 +56,11 @@ class HostLine:
     expiring: tuple[Waiver, ...]
     status: HostStatus | None = None
     identity: str | None = None
-    error: Exception | None = None
+    error: HostenvError | None = None
 
 
 def status(fleet: Fleet, specs: Sequence[Spec], options: StatusOptions) -> tuple[HostLine, ...]:
-    """Ask the hosts of ``specs``; a host that fails has its error in its line. Only a bug is raised."""
+    """Ask the hosts of ``specs``; a host that fails has its error in its line."""
     wanted = {spec.name: spec for spec in specs}
     now = options.now or dt.datetime.now(dt.UTC)
 
@@ -67,7 +68,6 @@ def status(fleet: Fleet, specs: Sequence[Spec], options: StatusOptions) -> tuple
         return _read(fleet, spec, turn, options)
 
     results = run_on_hosts(wanted, work, jobs=options.jobs, timeout=options.timeout)
-    raise_bugs(results)
     return tuple(_line(fleet, wanted[name], result, now) for name, result in results.items())
 
 
@@ -110,7 +110,7 @@ def _line(
         expiring=tuple(each for each in spec.checks.allow if each.until - now.date() <= SOON),
         status=read,
         identity=identity,
-        error=result.error if isinstance(result.error, Exception) else None,
+        error=result.error,
     )
 
 

@@ -12,7 +12,6 @@ from hostenv.workflows.capture import capture
 from hostenv.workflows.edits import find_edits, save_edits
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.reference import Reference
-from hostenv.workflows.session import raise_bug
 from hostenv.workflows.taking import open_for_reading
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ def _require_no_drift(session: Session, reference: Reference) -> None:
         request = replace(session.request, hosts=(reference.name,))
         (result,) = capture(replace(session, request=request))
         if result.error:
-            raise_bug([result])
             raise result.error
         raise RefusedError(
             f"{reference.name}: {result.headline}",

@@ -34,7 +34,7 @@ from hostenv.facts.host_saved import SavedFacts
 from hostenv.facts.host_targets import gpu_targets
 from hostenv.facts.objects import LoadFacts, described
 from hostenv.facts.surroundings import ServiceSettings, Surroundings
-from hostenv.machine.fleet import raise_bugs, run_on_hosts
+from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
 from hostenv.workflows.host import read_state
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from hostenv.checks.judge import Verdict
     from hostenv.checks.suggest import Proposal
+    from hostenv.errors import HostenvError
     from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.spec import Spec
@@ -95,7 +96,7 @@ class HostVerdict:
     host: str
     seconds: float
     judged: Judged | None = None
-    error: Exception | None = None
+    error: HostenvError | None = None
 
 
 def verify_abi(fleet: Fleet, request: Request, listener: Listener) -> tuple[HostVerdict, ...]:
@@ -115,14 +116,8 @@ def verify_abi(fleet: Fleet, request: Request, listener: Listener) -> tuple[Host
             listener.finished(spec.name)
 
     results = run_on_hosts(specs, on_one, jobs=request.jobs)
-    raise_bugs(results)
     return tuple(
-        HostVerdict(
-            host=name,
-            seconds=result.seconds,
-            judged=result.value,
-            error=result.error if isinstance(result.error, Exception) else None,
-        )
+        HostVerdict(host=name, seconds=result.seconds, judged=result.value, error=result.error)
         for name, result in results.items()
     )
 
