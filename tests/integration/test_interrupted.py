@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
     from kit.repository import Repository
 
-PAUSE = 20.0
+PAUSE = 90.0
 """Seconds that the index keeps a wheel's bytes back: far more than a session may take to end."""
+
+SOON = 20.0
+"""Seconds in which an end has come, on a slow machine that has other work, too: far fewer than a pause."""
 
 
 def wait_for_downloads(root: pathlib.Path) -> None:
     """Wait until the partial files of a wheelhouse are there."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not any(root.glob("wheelhouse/.partial/*")):
         assert time.monotonic() < until, "nothing was fetched"
         time.sleep(0.02)
@@ -54,7 +57,7 @@ def test_ctrl_c_ends_a_download_and_the_next_run_finishes(repository: Repository
         began = time.monotonic()
         started.send_signal(signal.SIGINT)
         said, _ = started.communicate(timeout=PAUSE)
-    assert time.monotonic() - began < 2.0, said
+    assert time.monotonic() - began < SOON, said
     assert started.returncode != 0
     assert "Traceback" not in said
     repository.registry.lasting.clear()
@@ -88,7 +91,7 @@ def end_soon(source: Source, folder: pathlib.Path) -> None:
     began = time.monotonic()
     with pytest.raises(SupplyError, match="ended before every wheel was there"):
         fetch([source], Wheelhouse(str(folder)), logins={}, stop=stop)
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < SOON
 
 
 def test_giving_a_local_host_up_ends_its_agent(tmp_path: pathlib.Path) -> None:
@@ -102,4 +105,4 @@ def test_giving_a_local_host_up_ends_its_agent(tmp_path: pathlib.Path) -> None:
         began = time.monotonic()
         with pytest.raises(UnreachableError, match="ended in the middle of"):
             agent.call("writer.take", root=str(tmp_path), who={}, patience=PAUSE)
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < SOON

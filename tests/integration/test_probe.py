@@ -114,7 +114,7 @@ def test_a_host_that_hangs_is_given_up(fleet: Fleet, config: pathlib.Path, tmp_p
     begun = time.monotonic()
     options = ProbeOptions(ssh_config=config, python=str(hanging), timeout=1.0)
     report = probe(fleet, fleet.select(["one"]), options)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 40
     assert isinstance(report.hosts[0].error, UnreachableError)
     assert "given up after 1 s" in str(report.hosts[0].error)
 

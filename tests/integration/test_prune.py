@@ -278,7 +278,7 @@ def running(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process while a ``with`` block runs, from when it sleeps."""
     with subprocess.Popen(argv, cwd=cwd, env=env or {}) as process:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not is_asleep(process.pid):
             assert time.monotonic() < deadline
             time.sleep(0.01)

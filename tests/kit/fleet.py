@@ -33,7 +33,7 @@ HOME = "/home/operator"
 _CLONE_NEWNET = 0x40000000
 _NAMESPACES = ("--fork", "--kill-child", "--pid", "--mount", "--uts", "--net", "--ipc")
 _EMPTY = ("tmp", "var/tmp", "run", "home", "root/.ssh")
-_START = 20.0
+_START = 60.0
 
 _FIRST_PROCESS = """\
 set -e

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kit.repository import Repository
 
-PATIENCE = 5.0
+PATIENCE = 30.0
 """Seconds in which everything that a dead session had started must be gone."""
 
 

@@ -241,14 +241,14 @@ def test_one_failure_ends_all_and_keeps_what_has_come(registry: Registry, house:
     small = file(registry, "a-1-py3-none-any.whl", 1000)
     slow = file(registry, "b-1-py3-none-any.whl", 2000)
     bad = file(registry, "c-1-py3-none-any.whl", 1500)
-    registry.lasting[slow.filename] = Fault(pause=20)
+    registry.lasting[slow.filename] = Fault(pause=90)
     registry.lasting[bad.filename] = Fault(pause=0.3, body=bytes(1500))
     begun = time.monotonic()
 
     with pytest.raises(SupplyError, match=r"c-1-py3-none-any\.whl"):
         bring(house, small, slow, bad)
 
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert house.survey([small.wheel, slow.wheel, bad.wheel]) == ["present", "absent", "absent"]
 
 
@@ -396,7 +396,7 @@ def test_a_wheelhouse_that_cannot_be_made_is_told(registry: Registry, tmp_path: 
 def test_ctrl_c_ends_soon_and_leaves_a_part(registry: Registry, house: Wheelhouse) -> None:
     source = file(registry)
     registry.faults[NAME] = [Fault(cut_after=1_000_000)]
-    registry.lasting[NAME] = Fault(pause=30)
+    registry.lasting[NAME] = Fault(pause=90)
     code = (
         "import sys\n"
         "from hostenv.index.fetch import fetch\n"
@@ -412,16 +412,16 @@ def test_ctrl_c_ends_soon_and_leaves_a_part(registry: Registry, house: Wheelhous
         env={"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]},
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(registry.asked(NAME)) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.1)
 
     child.send_signal(signal.SIGINT)
     begun = time.monotonic()
-    child.wait(20)
+    child.wait(60)
 
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 30
     assert child.returncode == -signal.SIGINT
     assert house.survey([source.wheel]) == ["absent"]
     assert pathlib.Path(house.partial(source.wheel)).stat().st_size > 500_000

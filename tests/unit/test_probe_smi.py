@@ -77,7 +77,7 @@ def test_an_old_one_without_the_column_tells_all_but_the_compute_capability(inst
 def test_one_that_hangs_is_given_up(install: Any) -> None:
     begun = time.monotonic()
     told = install("sleep 60", timeout=0.3)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
     assert told["gpus"]["unknown"] == "no answer in 0.3 s"
     assert told["cuda"]["unknown"] == "no answer in 0.3 s"
 
