@@ -241,10 +241,10 @@ def test_an_agent_holds_the_key_that_a_pub_file_names(client: Client, server: Ss
     del server
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", client.folder / "x"], check=True)
     socket = client.folder / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.PIPE)
     try:
-        while not socket.exists():
-            time.sleep(0.01)
+        assert agent.stdout
+        agent.stdout.readline()  # where it listens
         client.open("here")  # writes the key
         key = client.folder / "id_ecdsa"
         environment = {**os.environ, "SSH_AUTH_SOCK": str(socket)}
@@ -262,7 +262,7 @@ def test_an_agent_holds_the_key_that_a_pub_file_names(client: Client, server: Ss
             transport.connect()
     finally:
         agent.terminate()
-        agent.wait()
+        agent.communicate()
 
 
 def test_nobody_listening_is_unreachable(client: Client, server: SshServer) -> None:
@@ -279,19 +279,19 @@ def test_a_host_that_accepts_and_says_nothing_is_given_up(client: Client, server
         begun = time.monotonic()
         with client.open("silent") as transport, pytest.raises(UnreachableError):
             transport.connect()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 12  # paramiko itself waits for 15 s
 
 
 def test_a_host_that_stops_answering_is_given_up(client: Client, server: SshServer) -> None:
     with Forwarder(("127.0.0.1", server.port)) as link:
-        client.host("slow", link.port, "ServerAliveInterval 1", "ServerAliveCountMax 1")
+        client.host("slow", link.port, "ServerAliveInterval 2", "ServerAliveCountMax 1")
         client.known += server.known_hosts_line().replace(str(server.port), str(link.port))
         with client.open("slow") as transport, agent_on(transport) as agent:
             link.freeze()
             begun = time.monotonic()
-            with pytest.raises(UnreachableError, match=r"slow: .*: it has not answered for 1 s"):
+            with pytest.raises(UnreachableError, match=r"slow: .*: it has not answered for 2 s"):
                 agent.call("echo", value=1)
-            assert time.monotonic() - begun < 4
+            assert time.monotonic() - begun < 30
 
 
 def zeros() -> Iterator[bytes]:
@@ -333,9 +333,9 @@ def test_a_command_that_a_signal_ended_is_told_from_a_lost_connection(client: Cl
     with client.open("here") as transport:
         channel = transport.open(("sh", "-c", "kill -9 $PPID"))
         assert channel.receive(100) == b""
-        assert channel.wait(5) == -1
+        assert channel.wait(60) == -1
         channel = transport.open(("sh", "-c", "exit 3"))
-        assert channel.wait(5) == 3
+        assert channel.wait(60) == 3
         channel = transport.open(("sleep", "60"))
         assert channel.wait(0.01) is None
         channel.close()
@@ -357,7 +357,7 @@ def test_standard_error_never_blocks_standard_output(client: Client) -> None:
     with client.open("here") as transport:
         channel = transport.open((sys.executable, "-c", script))
         assert channel.receive(100) == b"done\n"
-        assert channel.wait(5) == 0
+        assert channel.wait(60) == 0
         assert channel.stderr_tail() == "x" * 4096
 
 

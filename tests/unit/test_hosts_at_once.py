@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostenv.errors import BugError, HostError, UnreachableError
+from hostenv.machine import fleet
 from hostenv.machine.fleet import run_on_hosts
 
 if TYPE_CHECKING:
@@ -123,7 +124,10 @@ def test_once_it_is_enough_no_further_host_is_started() -> None:
     assert list(results) == worked == ["a", "b"]
 
 
-def test_after_an_interrupt_the_work_has_a_moment_to_leave_things_in_order() -> None:
+def test_after_an_interrupt_the_work_has_a_moment_to_leave_things_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet, "_GRACE", 30.0)  # for a slow machine; the work takes a tenth of a second
     ended = threading.Event()
 
     def work(host: str, turn: Turn) -> None:
