@@ -169,23 +169,26 @@ def copy_in(channel: Any, process: subprocess.Popen[bytes]) -> None:
 
 
 def tunnel(transport: Any, chanid: int, destination: tuple[str, int]) -> None:
-    channel = transport.accept(5)
+    channel = transport.accept(60)
+    if channel is None:  # the client went away before it used the tunnel
+        return
     assert channel.get_id() == chanid
     try:
         onward = socket.create_connection(destination)
     except OSError:
-        channel.close()
+        with contextlib.suppress(OSError, EOFError):
+            channel.close()
         return
     threading.Thread(target=pump, args=(channel, onward), daemon=True).start()
     pump(onward, channel)
 
 
 def pump(source: Any, sink: Any) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, EOFError):
         while data := source.recv(65536):
             sink.sendall(data)
     for end in (source, sink):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, EOFError):
             end.close()
 
 
