@@ -4,6 +4,21 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let more sessions be killed, or one again: see tests/integration/test_sync_killed.py."""
+    parser.addoption("--kills", type=int, default=5, metavar="N", help="kill sessions at N random moments")
+    parser.addoption("--kills-seed", type=int, default=1, metavar="N", help="the first of these moments")
+
+
+@pytest.fixture(scope="session")
+def kills(pytestconfig: pytest.Config) -> range:
+    """The numbers of the random moments at which sessions are killed."""
+    first: int = pytestconfig.getoption("--kills-seed")
+    return range(first, first + pytestconfig.getoption("--kills"))
+
 
 def pytest_configure() -> None:
     """Take back signals that whoever started us has ignored: the tests send them to what they start.
