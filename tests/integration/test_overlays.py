@@ -15,6 +15,8 @@ import pytest
 from kit.trio import Trio, digests
 
 if TYPE_CHECKING:
+    import pathlib
+
     from kit.repository import Repository
 
 USE = '[[overlays]]\nname = "ours"\n'
@@ -129,18 +131,86 @@ def test_a_wheel_that_owns_one_path_with_other_bytes_is_refused(trio: Trio) -> N
     assert not (trio.root("one") / "current").exists()
 
 
-def test_two_overlays_of_one_distribution_are_refused_and_so_is_a_series_on_one(trio: Trio) -> None:
+def test_two_overlays_of_one_distribution_are_refused(trio: Trio) -> None:
     trio.done("overlay", "ref", "ours", "kernel")
     trio.done("overlay", "ref", "again", "ker*")
     trio.specs("demo==1.0", more=USE + '[[overlays]]\nname = "again"\n', hosts=("one",))
     assert "both bring kernel" in trio.run("build_env", "one").message
-    patch = (
-        "Description: x\nOrigin: test\nForwarded: no\n\n"
-        "--- a/kernel/sm/ops.py\n+++ b/kernel/sm/ops.py\n@@ -1 +1 @@\n-OPS = 1\n+OPS = 2\n"
-    )
-    trio.repository.series("kernel-1.0", patch)
-    trio.specs("demo==1.0", "kernel==1.0", env='patches = ["kernel-1.0"]', more=USE, hosts=("one",))
-    assert "kernel comes from overlays/ours.toml" in trio.run("build_env", "one").message
+
+
+OVER = """\
+Description: Change what the overlay brings, and add to it
+Origin: written for this test
+Forwarded: not-needed
+
+--- a/kernel/__init__.py
++++ b/kernel/__init__.py
+@@ -1 +1 @@
+-WHOSE = 'ours'
++WHOSE = 'ours, patched'
+--- /dev/null
++++ b/kernel/added.py
+@@ -0,0 +1 @@
++ADDED = 1
+"""
+
+
+def series_over_the_overlay(trio: Trio, *hosts: str) -> pathlib.Path:
+    """Take the overlay, and let hosts have it with a series on it that names no digest yet."""
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.repository.series("kernel-1.0", OVER)
+    trio.specs("demo==1.0", "kernel==1.0", env='patches = ["kernel-1.0"]', more=USE, hosts=hosts)
+    return trio.repository.path / "patches/kernel-1.0"
+
+
+def test_a_series_on_an_overlaid_distribution_names_the_digest_of_the_overlay(trio: Trio) -> None:
+    folder = series_over_the_overlay(trio, "one")
+    refused = trio.run("build_env", "one").message
+    (digest,) = re.findall(r"must hold the digest ([0-9a-f]{64})", refused)
+    (folder / "overlay").write_text("0" * 64 + "\n")
+    refused = trio.run("build_env", "one").message
+    assert "0" * 64 in refused
+    assert digest in refused
+    (folder / "overlay").write_text("soon\n")
+    assert "patches/kernel-1.0/overlay: holds 'soon'" in trio.run("build_env", "one").message
+    assert not trio.root("one").exists()
+
+    (folder / "overlay").write_text(f"{digest}\n")
+    first = trio.done("build_env", "one").host
+    assert (trio.site("one") / "kernel/__init__.py").read_text().startswith("WHOSE = 'ours, patched'")
+    assert (trio.site("one") / "kernel/added.py").read_text() == "ADDED = 1\n"
+    assert (trio.site("one") / "kernel/extra.bin").stat().st_size == 10_240
+    assert first["checks"]["findings"] == []
+    kept = trio.current("one") / ".hostenv/series/kernel-1.0/overlay"
+    assert kept.read_text() == f"{digest}\n"
+    assert trio.done("build_env", "one").host["headline"] == "nothing to do"
+
+    (trio.site("ref") / "kernel/extra.bin").write_bytes(b"of a later build")
+    trio.done("overlay", "ref", "ours", "kernel")
+    assert digest in trio.run("build_env", "one").message
+
+    trio.specs("demo==1.0", "kernel==1.0", env='patches = ["kernel-1.0"]', hosts=("one",))
+    assert "none of the spec's brings kernel: remove the file" in trio.run("build_env", "one").message
+
+
+def test_a_series_on_an_overlay_goes_to_targets_and_leaves_them_when_it_is_withdrawn(trio: Trio) -> None:
+    folder = series_over_the_overlay(trio, "ref", "one")
+    (digest,) = re.findall(r"must hold the digest ([0-9a-f]{64})", trio.run("build_env", "ref").message)
+    (folder / "overlay").write_text(f"{digest}\n")
+    trio.done("build_env", "ref")
+    subprocess.run(["rm", "-r", trio.repository.folder / "home/.cache/hostenv/store"], check=True)
+
+    synced = trio.done("sync_patches", "ref", "one").host
+
+    assert any("equal to ref in every file" in note for note in synced["notes"])
+    assert trio.done("match", "ref", "one").failure is None
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("ref", "one"))
+    trio.done("build_env", "ref")
+    differ = trio.run("match", "ref", "one").document["targets"][0]["distributions"]
+    assert {each["cause"] for group in differ for each in group["differing"]} == {"patched"}
+    trio.done("sync_patches", "ref", "one")
+    assert (trio.site("one") / "kernel/__init__.py").read_text().startswith("WHOSE = 'ours'\n")
+    assert not (trio.site("one") / "kernel/added.py").exists()
 
 
 def test_what_the_target_has_in_a_wheel_is_not_sent_again(trio: Trio) -> None:

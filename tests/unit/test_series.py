@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import stat
+import sys
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -18,9 +19,13 @@ from kit.wheels import build_wheel
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping
+    from types import FrameType
+
+    from _typeshed import TraceFunction
 
     from hostenv.steps.series import SeriesResult
 
+SOURCES = sys.modules["hostenv"].__path__[0]
 HEADER = "Description: change\n something\nOrigin: this test\nForwarded: not-needed\nAuthor: A\n\n"
 FILES = {
     "demo/__init__.py": "one\ntwo\nthree\n",
@@ -258,3 +263,37 @@ def test_a_series_for_what_is_not_locked_is_refused(tmp_path: pathlib.Path) -> N
         check_versions(series, {"other": "3"})
     with pytest.raises(PatchError, match=r"demo-1\.0 is for 1\.0; the lock has demo 1\.0\.post1"):
         check_versions(series, {"demo": "1.0.post1"})
+
+
+def test_twice_the_files_are_twice_the_work(tmp_path: pathlib.Path) -> None:
+    small, large = (_steps_of(tmp_path / str(count), count) for count in (50, 200))
+    assert large < 4.6 * small
+
+
+def _steps_of(folder: pathlib.Path, count: int) -> int:
+    """Return how many bytecode instructions and calls hostenv takes for a series of many small changes."""
+    files = {f"demo/{number}.py": "old\n" for number in range(count)}
+    change = "--- a/demo/{0}.py\n+++ b/demo/{0}.py\n@@ -1 +1 @@\n-old\n+new\n"
+    add = "--- /dev/null\n+++ b/demo/new{0}.py\n@@ -0,0 +1 @@\n+new\n"
+    patch = "".join((change + add).format(number) for number in range(count))
+    wheel = build_wheel(folder, "demo", "1.0", files)
+    series = folder_of(folder / "patches", {"1.patch": patch})
+    steps = 0
+
+    def count_step(frame: FrameType, event: str, argument: object) -> TraceFunction | None:
+        nonlocal steps
+        del argument
+        if event == "call" and not frame.f_code.co_filename.startswith((SOURCES, "<string>")):
+            return None
+        frame.f_trace_opcodes = True
+        steps += 1
+        return count_step
+
+    before = sys.gettrace()
+    sys.settrace(count_step)
+    try:
+        result = compute(load_series(series), wheel.path)
+    finally:
+        sys.settrace(before)
+    assert len(result.files) == 2 * count
+    return steps

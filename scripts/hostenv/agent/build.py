@@ -84,7 +84,10 @@ class _Job:
         self._uv.create(path, self._plan["python"])
         self._uv.install(path, self._plan["wheels"], self._mode)
         settled = self._settle(path)
-        self._plan["applied"].update(self._lay(path))
+        self._plan["applied"] = {
+            **self._lay(path),
+            **self._plan["applied"],
+        }  # a series may go over an overlay
         _place(venv.site_packages(path), files, self._plan["removed"])
         if self._plan["bytecode"] == "compile":
             self._wire.event(phase="bytecode")

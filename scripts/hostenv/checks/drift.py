@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from hostenv.checks.comparison import matches
+from hostenv.spec.overlaylist import NOBODY, PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hostenv.facts.distributions import Distribution, Installed
     from hostenv.spec.overlay import Overlay
+
+_ABSENT = "-"
 
 
 def drift_of_handmade(
@@ -26,7 +29,8 @@ def drift_of_handmade(
     """Yield a line for each distribution, and each file, that is not as described.
 
     ``wheels``: normalised name → version; ``applied``: path in site-packages → sha256 that a series gives it,
-    ``None`` for a removed one. Files of overlaid distributions are the caller's to compare, by digest.
+    ``None`` for a removed one. Files that overlays lay of distributions are the caller's to compare, by
+    digest, with what a series makes of them; those that belong to nobody are compared here.
     """
     wanted = {**wheels, **{each.name: each.version for overlay in overlays for each in overlay.distributions}}
     overlaid = {each.name for overlay in overlays for each in overlay.distributions}
@@ -51,8 +55,17 @@ def drift_of_handmade(
             continue
         state = "edited  " if digest else "removed "
         yield f"{state} {path}"
-    for path in sorted(applied.keys() - found.keys()):
+    yield from _loose(overlays, found)
+    for path in sorted(applied.keys() - found.keys() - laid):
         yield f"pristine {path}: the series was not applied"
+
+
+def _loose(overlays: Sequence[Overlay], found: Mapping[str, str | None]) -> Iterator[str]:
+    for overlay in overlays:
+        for file in overlay.files:
+            is_loose = file.dist == NOBODY and not file.path.startswith(PREFIX)
+            if is_loose and found.get(file.path, _ABSENT) != (file.sha256 or None):
+                yield f"overlay  {file.path} is not what overlays/{overlay.name} has"
 
 
 def _same_version(one: str, other: str) -> bool:

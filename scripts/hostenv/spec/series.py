@@ -1,7 +1,9 @@
 """Patch series: ``patches/<distribution>-<version>/`` as frozen values.
 
 The ``series`` file names the patches in their order, one a line, as quilt does: ``name.patch [-pN]``, with
-``#`` comments; N is the number of leading components that are no part of the names (default 1).
+``#`` comments; N is the number of leading components that are no part of the names (default 1). A series for
+a distribution that an overlay brings has a file ``overlay`` beside it, with the digest of that overlay: it is
+for exactly those files.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,8 +34,12 @@ if TYPE_CHECKING:
     from hostenv.spec.patchheader import PatchHeader
 
 SERIES = "series"
+OVERLAY = "overlay"
+"""The file that names the overlay whose files a series is for, where it is for no wheel's."""
+
 _LINE = re.compile(r"(?P<name>[^\s#/]+)(?:\s+-p(?P<strip>\d))?")
 _SUFFIXES = (".patch", ".diff")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,18 +58,25 @@ class Series:
     """An ordered patch series for exactly one release of one distribution.
 
     ``digest`` is the sha256 of a canonical form of the distribution, its version, and every patch's name,
-    strip count and bytes, in order; comments in the ``series`` file do not count.
+    strip count and bytes, in order; comments in the ``series`` file do not count. ``overlay`` is the digest
+    of the overlay whose files it changes, None for those of the locked wheel; ``digest`` covers it, too.
     """
 
     dist: str
     version: str
     patches: tuple[Patch, ...]
     digest: str
+    overlay: str | None = None
 
     @property
     def name(self) -> str:
         """The folder's name, and what a spec writes in ``patches``."""
         return f"{self.dist}-{self.version}"
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files: ``series``, the patches in order, ``overlay`` where there is one."""
+        return (SERIES, *(patch.name for patch in self.patches), *((OVERLAY,) if self.overlay else ()))
 
 
 def load_series(folder: Path) -> Series:
@@ -76,10 +90,12 @@ def load_series(folder: Path) -> Series:
     entries = _read_entries(folder, problems)
     _check_files(folder, [name for name, _ in entries], problems)
     patches = [_read_patch(folder, name, strip, problems) for name, strip in entries]
+    overlay = _read_overlay(folder, problems)
     if problems:
         raise PatchError("\n".join(problems))
     whole = tuple(patch for patch in patches if patch)
-    return Series(dist=dist, version=version, patches=whole, digest=_digest(dist, version, whole))
+    digest = _digest(dist, version, whole, overlay)
+    return Series(dist=dist, version=version, patches=whole, digest=digest, overlay=overlay)
 
 
 def load_selected(root: Path, names: Iterable[str]) -> tuple[Series, ...]:
@@ -170,10 +186,10 @@ def _read_entries(folder: Path, problems: list[str]) -> list[tuple[str, int]]:
 
 
 def _check_files(folder: Path, names: Sequence[str], problems: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     problems += [f"patches/{folder.name}/{SERIES}: {name} stands there twice" for name in twice]
     present = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    unknown = sorted(present - {*names, SERIES})
+    unknown = sorted(present - {*names, SERIES, OVERLAY})
     problems += [f"patches/{folder.name}/{name}: no line of {SERIES} names it" for name in unknown]
 
 
@@ -195,6 +211,23 @@ def _read_patch(folder: Path, name: str, strip: int, problems: list[str]) -> Pat
     return Patch(name=name, strip=strip, sha256=digest, header=header, changes=changes)
 
 
-def _digest(dist: str, version: str, patches: Sequence[Patch]) -> str:
-    inputs = [1, dist, version, [[patch.name, patch.strip, patch.sha256] for patch in patches]]
+def _read_overlay(folder: Path, problems: list[str]) -> str | None:
+    """Return the digest that the file ``overlay`` holds; None without such a file."""
+    where = f"patches/{folder.name}/{OVERLAY}"
+    try:
+        text = read_text(folder / OVERLAY).strip()
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{where}: cannot be read: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
+        return None
+    if not _DIGEST.fullmatch(text):
+        problems.append(f"{where}: holds {text[:80]!r}, not an overlay's digest: 64 hexadecimal digits")
+        return None
+    return text
+
+
+def _digest(dist: str, version: str, patches: Sequence[Patch], overlay: str | None) -> str:
+    contents = [[patch.name, patch.strip, patch.sha256] for patch in patches]
+    inputs = [2, dist, version, contents, overlay] if overlay else [1, dist, version, contents]
     return hashlib.sha256(json.dumps(inputs, separators=(",", ":")).encode()).hexdigest()

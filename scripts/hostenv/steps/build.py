@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hostenv.errors import PatchError
+from hostenv.spec.series import OVERLAY, check_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,20 +48,46 @@ class BuildInputs:
         """The lock's entries that are installed."""
         return tuple(entry for entry in self.lock.entries if entry.name not in self.overlaid)
 
+    def overlay_with(self, dist: str) -> Overlay | None:
+        """Return the overlay that brings a distribution; None where it comes from its wheel."""
+        return next(
+            (each for each in self.overlays if dist in {one.name for one in each.distributions}), None
+        )
+
     def check_series(self) -> None:
-        """Raise :class:`PatchError` where a series is for a distribution that an overlay brings."""
-        problems = [
-            f"patches/{each.name}: {each.dist} comes from overlays/{overlay.name}.toml "
-            f"(digest {overlay.digest[:16]}), and a series is for the locked wheel"
-            for each in self.series
-            for overlay in self.overlays
-            if each.dist in {one.name for one in overlay.distributions}
-        ]
+        """Raise :class:`PatchError` where a series is not for the files that its distribution is made of.
+
+        One for an overlaid distribution names the overlay's digest, one for a wheel's names none, and each is
+        for exactly the version that is there.
+        """
+        problems = [problem for each in self.series if (problem := self._misplaced(each))]
         if problems:
             hint = (
-                "patch it on the reference and take the overlay again, or leave one of them out of the spec"
+                "a series is for exactly these files: where it was made for them, write the digest there; "
+                "else port it, or leave one of them out of the spec"
             )
             raise PatchError("\n".join(problems), hint=hint)
+        versions = {entry.name: entry.version for entry in self.lock.entries}
+        brought = {one.name: one.version for overlay in self.overlays for one in overlay.distributions}
+        check_versions(self.series, {**versions, **brought})
+
+    def _misplaced(self, series: Series) -> str | None:
+        overlay = self.overlay_with(series.dist)
+        where = f"patches/{series.name}/{OVERLAY}"
+        if overlay is None:
+            said = f"{where} names an overlay, and none of the spec's brings {series.dist}: remove the file"
+            return said if series.overlay else None
+        if series.overlay is None:
+            return (
+                f"{series.dist} comes from overlays/{overlay.name}.toml, and patches/{series.name} does not "
+                f"name it: {where} must hold the digest {overlay.digest}"
+            )
+        if series.overlay != overlay.digest:
+            return (
+                f"{where} is for an overlay with digest {series.overlay}; overlays/{overlay.name}.toml has "
+                f"{overlay.digest}"
+            )
+        return None
 
     @property
     def id(self) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from hostenv.agent.amounts import megabytes
 from hostenv.errors import HostError, PatchError, RefusedError
-from hostenv.spec.series import SERIES
 from hostenv.steps.ground import require_executable, require_room, require_writable
 
 if TYPE_CHECKING:
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from hostenv.machine.agent import Agent
     from hostenv.spec.environment import Build
     from hostenv.spec.overlay import Overlay
+    from hostenv.spec.series import Series
     from hostenv.steps.build import BuildInputs
     from hostenv.steps.series import SeriesResult
 
@@ -59,7 +59,7 @@ class Make:
         python = self.inputs.lock.platform.python
         count = len(self.inputs.wheels)
         lines = [f"build    {self.inputs.id}: {count} wheels, Python {python}, in {state.root}/builds"]
-        lines += [f"series   {each.name}: {len(each.patches)} patch(es)" for each in self.inputs.series]
+        lines += [self._series_line(each) for each in self.inputs.series]
         lines += [
             f"overlay  {each.name}: {_named(each)}, {len(each.files)} files, {megabytes(each.size)}"
             for each in self.inputs.overlays
@@ -69,6 +69,11 @@ class Make:
         if self.inputs.id in state.unsound:
             lines.append(f"remove   {self.inputs.id}: the interpreter it was made for is gone")
         return tuple(lines)
+
+    def _series_line(self, series: Series) -> str:
+        overlay = self.inputs.overlay_with(series.dist)
+        over = f", over overlays/{overlay.name}" if overlay else ""
+        return f"series   {series.name}: {len(series.patches)} patch(es){over}"
 
     def check_ground(self, state: RootState) -> None:
         """Refuse a host that cannot have this build, whatever is brought there.
@@ -95,7 +100,7 @@ class Make:
             *(
                 (f"series/{each.name}/{file}", f"patches/{each.name}/{file}")
                 for each in self.inputs.series
-                for file in (SERIES, *(patch.name for patch in each.patches))
+                for file in each.files
             ),
             *(
                 (f"overlays/{each.name}.{kind}", f"overlays/{each.name}.{kind}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import csv
+import functools
 import hashlib
 import io
+import re
 import stat
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
@@ -22,6 +24,29 @@ if TYPE_CHECKING:
 
 
 _ALGORITHMS = ("sha256", "sha384", "sha512")
+_DATA = re.compile(r"[^/]+\.data/(?:purelib|platlib)/(.+)")
+
+
+class Pristine(Protocol):
+    """The files of one distribution before a series: ``label`` says in an error where they come from."""
+
+    @property
+    def label(self) -> str:
+        """The name of what the files are those of."""
+
+    @property
+    def what(self) -> str:
+        """The same in the middle of a sentence."""
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Every file in site-packages that a series may change, relative to it."""
+
+    def elsewhere(self, path: str) -> str | None:
+        """Say why a path that a series adds is not its to write; None where it is."""
+
+    def read(self, path: str) -> FileState | None:
+        """Return the file, None if there is none."""
 
 
 class PristineWheel:
@@ -53,16 +78,30 @@ class PristineWheel:
         self._archive.close()
 
     @property
+    def label(self) -> str:
+        """Its file name."""
+        return self.filename
+
+    @property
+    def what(self) -> str:
+        """What it is."""
+        return "the wheel"
+
+    @functools.cached_property
     def paths(self) -> frozenset[str]:
         """Every file that the wheel puts into site-packages, metadata and ``*.data`` left out."""
         roots = (path.partition("/")[0] for path in self._entries)
         metadata = {root for root in roots if root.endswith((".dist-info", ".data"))}
         return frozenset(path for path in self._entries if path.partition("/")[0] not in metadata)
 
-    def elsewhere(self, path: str) -> bool:
-        """Say whether the wheel installs ``path`` from its ``*.data`` folder, which is never patched."""
-        endings = (f".data/purelib/{path}", f".data/platlib/{path}")
-        return any(entry.endswith(endings) for entry in self._entries)
+    def elsewhere(self, path: str) -> str | None:
+        """Say so where the wheel installs ``path`` from its ``*.data`` folder, which is never patched."""
+        return "the wheel installs this path from its *.data folder" if path in self._elsewhere else None
+
+    @functools.cached_property
+    def _elsewhere(self) -> frozenset[str]:
+        found = (_DATA.fullmatch(path) for path in self._entries)
+        return frozenset(match[1] for match in found if match)
 
     def read(self, path: str) -> FileState | None:
         """Return the file as shipped, None if the wheel has none there; a wrong hash raises."""

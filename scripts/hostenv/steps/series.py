@@ -1,4 +1,4 @@
-"""The files that a series makes of a locked wheel, computed as a whole before anything is written."""
+"""The files that a series makes of shipped ones, computed as a whole before anything is written."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hostenv.spec.filechange import FileChange
     from hostenv.spec.patchapply import FileState, Misfit
     from hostenv.spec.series import Patch, Series
-    from hostenv.steps.pristine import PristineWheel
+    from hostenv.steps.pristine import Pristine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,10 @@ class ResultFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeriesResult:
-    """All that differs from the wheel: files to put in place, and those to remove: path → shipped sha256."""
+    """All that differs from what was shipped.
+
+    ``files`` are put in place, ``removed`` are taken away: path → shipped sha256.
+    """
 
     series: str
     digest: str
@@ -45,10 +49,11 @@ class SeriesResult:
 
 
 class _Files:
-    """The wheel's files under the changes so far; None stands for a file that a patch removed."""
+    """The files under the changes so far; None stands for a file that a patch removed."""
 
-    def __init__(self, pristine: PristineWheel) -> None:
+    def __init__(self, pristine: Pristine) -> None:
         self.pristine = pristine
+        self._tops = {shipped.partition("/")[0] for shipped in pristine.paths}
         self.changed: dict[str, FileState | None] = {}
         self.failed: set[str] = set()
 
@@ -71,11 +76,10 @@ class _Files:
     def _misplaced(self, path: str) -> str | None:
         """Say why an added path is not the distribution's to write, if so: others live in site-packages."""
         top = path.partition("/")[0]
-        if top not in {shipped.partition("/")[0] for shipped in self.pristine.paths}:
-            return f"the wheel has nothing below {top}: a series adds files only to its own distribution"
-        if self.pristine.elsewhere(path):
-            return "the wheel installs this path from its *.data folder"
-        return None
+        if top not in self._tops:
+            what = self.pristine.what
+            return f"{what} has nothing below {top}: a series adds files only to its own distribution"
+        return self.pristine.elsewhere(path)
 
 
 def compute(series: Series, wheel: Path) -> SeriesResult:
@@ -89,20 +93,31 @@ def compute(series: Series, wheel: Path) -> SeriesResult:
     from hostenv.steps.pristine import PristineWheel  # noqa: PLC0415  zipfile takes 15 ms; seldom needed
 
     with PristineWheel(wheel, dist=series.dist, version=series.version) as pristine:
-        files = _Files(pristine)
-        problems = [line for patch in series.patches for line in _apply(series, patch, files)]
-        problems = problems or [f"patches/{series.name}: {problem}" for problem in files.conflicts()]
-        if problems:
-            raise PatchError(
-                "\n".join(problems), hint=f"nothing was written; the files compared are those of {wheel.name}"
-            )
-        return _result(series, files)
+        return compute_on(series, pristine)
+
+
+def compute_on(series: Series, pristine: Pristine) -> SeriesResult:
+    """Do as :func:`compute` does with the files of anything: a wheel, or an overlay."""
+    files = _Files(pristine)
+    problems = [line for patch in series.patches for line in _apply(series, patch, files)]
+    problems = problems or [f"patches/{series.name}: {problem}" for problem in files.conflicts()]
+    if problems:
+        raise PatchError(
+            "\n".join(problems), hint=f"nothing was written; the files compared are those of {pristine.label}"
+        )
+    return _result(series, files)
 
 
 def _apply(series: Series, patch: Patch, files: _Files) -> list[str]:
     """Apply one patch to ``files``; return its problems, one line each."""
-    changes = [c for c in patch.changes if files.failed.isdisjoint({c.source, c.target})]
-    files.failed |= {path for c in patch.changes if c not in changes for path in (c.source, c.target)}
+    before = frozenset(files.failed)
+    changes: list[FileChange] = []
+    for change in patch.changes:
+        paths = {change.source, change.target}
+        if before.isdisjoint(paths):
+            changes.append(change)
+        else:
+            files.failed |= paths
     application = apply_patch(changes, files.read)
     misfits = {misfit.path for misfit in application.misfits}
     files.failed |= {path for c in changes if c.source in misfits for path in (c.source, c.target)}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from hostenv.checks.judge import Verdict
     from hostenv.machine.fleet import Turn
+    from hostenv.spec.lock import LockEntry
     from hostenv.spec.spec import Spec
     from hostenv.steps.overlays import BringOverlays
     from hostenv.steps.payload import Source
@@ -186,20 +187,31 @@ class Run:
         )
 
     def _try_series(self, supply: Supply) -> None:
-        """Apply the series where their wheels are here: what does not apply is told before the plan."""
-        entries = self._locked.lock.by_name
-        if self._spec.is_local and all(
-            supply.local_wheel(entries[each.dist]).exists() for each in self._make.inputs.series
+        """Apply the series where what they are for is here: what does not apply is told before the plan."""
+        if not (self._spec.is_local and self.inputs.series):
+            return
+        from hostenv.steps.patched import touched_by  # noqa: PLC0415  a run with nothing to do stays quick
+
+        wheels = (supply.local_wheel(entry) for entry in self._patched_wheels().values())
+        if all(wheel.exists() for wheel in wheels) and not self._session.payload.missing(
+            touched_by(self.inputs)
         ):
             self._series_results(supply)
 
-    def _series_results(self, supply: Supply) -> tuple[SeriesResult, ...]:
-        from hostenv.steps.series import compute  # noqa: PLC0415  a run with nothing to do stays quick
+    def _patched_wheels(self) -> Mapping[str, LockEntry]:
+        entries, inputs = self._locked.lock.by_name, self.inputs
+        return {each.dist: entries[each.dist] for each in inputs.series if not inputs.overlay_with(each.dist)}
 
-        entries = self._locked.lock.by_name
-        return tuple(
-            compute(each, supply.local_wheel(entries[each.dist])) for each in self._make.inputs.series
-        )
+    def _series_results(self, supply: Supply) -> tuple[SeriesResult, ...]:
+        """Compute the series; what of overlays is not here comes back from the host, which has it by now."""
+        from hostenv.steps.patched import compute_all, touched_by  # noqa: PLC0415  as above
+        from hostenv.steps.payload import Source  # noqa: PLC0415
+
+        payload, root = self._session.payload, self._host.state.root
+        source = Source(self._host.reach, root=root, environments=())
+        payload.bring(source, self.inputs.overlays, touched_by(self.inputs), on_progress=lambda _: None)
+        wheels = {name: supply.local_wheel(entry) for name, entry in self._patched_wheels().items()}
+        return compute_all(self.inputs, wheels, payload.folder)
 
     def _kept(self) -> Mapping[str, Any]:
         facts: Mapping[str, Any] = self._host.agent.call(

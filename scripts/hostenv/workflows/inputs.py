@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostenv.spec.overlay import load_overlays
-from hostenv.spec.series import check_versions, load_selected
+from hostenv.spec.series import load_selected
 from hostenv.steps.build import BuildInputs
 
 if TYPE_CHECKING:
@@ -24,5 +24,4 @@ def inputs_of(repository: Path, spec: Spec, lock: Lock) -> BuildInputs:
     overlays = load_overlays(repository / "overlays", (each.name for each in spec.overlays))
     inputs = BuildInputs(lock=lock, series=series, bytecode=spec.build.bytecode, overlays=overlays)
     inputs.check_series()
-    check_versions(series, {entry.name: entry.version for entry in lock.entries})
     return inputs

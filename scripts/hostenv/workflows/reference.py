@@ -17,7 +17,6 @@ from hostenv.facts.manifest import Change
 from hostenv.machine.memory import Memory
 from hostenv.spec.rules import Layer
 from hostenv.steps.payload import Source
-from hostenv.steps.series import compute
 from hostenv.workflows.environment import Environment, Place
 from hostenv.workflows.inputs import inputs_of
 from hostenv.workflows.locking import platform_of
@@ -25,10 +24,11 @@ from hostenv.workflows.match import demands_of, side_of
 from hostenv.workflows.taking import overlay_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hostenv.checks.comparison import Comparison, Demands
     from hostenv.facts.manifest import Difference
+    from hostenv.spec.overlaylist import OverlayFile
     from hostenv.steps.build import BuildInputs
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.session import Session
@@ -86,11 +86,12 @@ class Reference:
         installed = Installed.from_answer(agent.call("record.survey", root=venv), self.name)
         capture = self._reading.spec.capture
         ignore = capture.ignore if capture else ()
+        applied = self._applied()
         yield from drift_of_handmade(
             installed,
             wheels={entry.name: entry.version for entry in self.inputs.wheels},
             overlays=self.inputs.overlays,
-            applied=self._applied(),
+            applied=applied,
             ignore=ignore,
         )
         for overlay in self.inputs.overlays:
@@ -99,13 +100,17 @@ class Reference:
             found = overlay_of(answer, name=overlay.name, host=self.name, venv=venv, why=None)
             there = {file.path: file for file in found.files}
             for file in overlay.files:
-                if file.dist in names and there.get(file.path) != file:
+                if file.dist in names and not _lies_there(file, there.get(file.path), applied):
                     yield f"overlay  {file.path} is not what overlays/{overlay.name} has"
 
     def _applied(self) -> dict[str, str | None]:
-        """Return what the series make of files, computed on the locked wheels."""
-        entries = self.inputs.lock.by_name
-        wanted = [entries[each.dist] for each in self.inputs.series]
+        """Return what the series make of files, computed on the locked wheels and the overlays."""
+        from hostenv.steps.fetch import wheel_of  # noqa: PLC0415  only where a reference is hand-made
+        from hostenv.steps.patched import compute_all, touched_by  # noqa: PLC0415
+
+        inputs, payload = self.inputs, self._session.payload
+        entries = inputs.lock.by_name
+        wanted = [entries[each.dist] for each in inputs.series if not inputs.overlay_with(each.dist)]
         depot, listener = self._session.depot, self._session.listener
         depot.fill(
             self.inputs.lock,
@@ -113,9 +118,10 @@ class Reference:
             on_start=lambda size: listener.phase(self.name, "fetch here", size),
             on_progress=lambda done: listener.advance(self.name, done),
         )
-        from hostenv.steps.fetch import wheel_of  # noqa: PLC0415  only where a reference is hand-made
-
-        results = [compute(each, depot.path(wheel_of(entries[each.dist]))) for each in self.inputs.series]
+        touched = touched_by(inputs)
+        payload.bring(self.source, inputs.overlays, touched, on_progress=lambda _: None)
+        wheels = {entry.name: depot.path(wheel_of(entry)) for entry in wanted}
+        results = compute_all(inputs, wheels, payload.folder)
         files: dict[str, str | None] = {file.path: file.sha256 for each in results for file in each.files}
         return files | {path: None for each in results for path in each.removed}
 
@@ -200,6 +206,13 @@ class Reference:
         )
         other = side_of(target, paths)
         return comparison.compare(side, other, differences, unread, demands), demands
+
+
+def _lies_there(file: OverlayFile, found: OverlayFile | None, applied: Mapping[str, str | None]) -> bool:
+    """Tell whether a file of an overlay is there, as a series over it leaves it."""
+    if file.path not in applied:
+        return found == file
+    return (found.sha256 if found else None) == applied[file.path]
 
 
 def _differs_by_umask(difference: Difference) -> bool:
