@@ -10,6 +10,8 @@ then exactly one ``{"result": ...}`` or ``{"error": {"outcome", "message", "hint
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -29,6 +31,9 @@ SILENCE = 90.0
 """Seconds without a frame after which the agent takes the controller for dead."""
 
 Buffer = Union[bytes, bytearray, memoryview]
+
+_SET_PIPE_SIZE = 1031
+"""Linux's F_SETPIPE_SZ, which Python names from 3.10."""
 
 
 class AgentError(Exception):
@@ -61,7 +66,13 @@ class Wire:
         self._frames: queue.Queue[Tuple[bytes, bytes]] = queue.Queue(maxsize=8)
 
     def start(self) -> None:
-        """Say hello, then read frames in the background until the controller goes away."""
+        """Say hello, then read frames in the background until the controller goes away.
+
+        Both pipes are made to hold a whole piece: of 64 KiB, waking up costs as much as a third of the work.
+        """
+        for pipe in (self._source, self._sink):
+            with contextlib.suppress(OSError):  # a socket, or a user who has all the pipes allowed
+                fcntl.fcntl(pipe, _SET_PIPE_SIZE, PIECE)
         _write_all(self._sink, MARKER)
         threading.Thread(target=self._read_frames, name="wire", daemon=True).start()
 
