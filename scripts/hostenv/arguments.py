@@ -73,8 +73,8 @@ def _judging(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reference",
-        metavar="PATH",
-        help="an environment on the host that works, to take distributions from",
+        metavar="PLACE",
+        help="an environment that works, to take distributions from: HOST, HOST:PATH, or a path there",
     )
     parser.add_argument(
         "--rehash",
@@ -234,7 +234,7 @@ def parse(session: str, words: Sequence[str]) -> Request:
         "--json",
         type=pathlib.Path,
         metavar="FILE",
-        help="write the result as JSON, too; - for standard output, the page for people then on standard error",
+        help="write the result as JSON, too; - for standard output, the page is then on standard error",
     )
     parser.add_argument("--jobs", type=_positive, default=8, metavar="N", help="hosts side by side (8)")
     for add in adders:

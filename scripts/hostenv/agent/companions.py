@@ -45,7 +45,7 @@ class Companions:
         for entry in opened:
             first: Optional[str] = os.path.join(site, entry["path"])
             if entry.get("extension"):
-                first = extension(self._place, first or "")
+                first = extension(self._place, first or "", self._judge.files)
             verdict = self._judge.open(prepared, first or entry["path"], everyone=entry["everyone"])
             if verdict.loads is not True:
                 return verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import Any, Dict, FrozenSet, List, Optional, Union
+from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Union
 
 from hostenv.agent import elfshort, elfsymbols, gpucode
 from hostenv.agent.elf import ElfFile
@@ -33,7 +33,16 @@ class HostFiles(SymbolFiles):
         self.files: Dict[Identity, Opened] = {}
         self.places: Dict[Identity, str] = {}
         self.gpu: Optional[Dict[Identity, Any]] = {} if gpu else None
-        self.laid: Dict[str, Optional[str]] = {}
+        self.laid: Mapping[str, Optional[str]] = {}
+        self._laid_folders: FrozenSet[str] = frozenset()
+
+    def lay(self, laid: Mapping[str, Optional[str]]) -> None:
+        """Have other files seen at some paths (see ``laid``), before any is opened."""
+        self.laid = laid
+        folders = {os.path.dirname(path) for path, real in laid.items() if real is not None}
+        while folders - self._laid_folders:
+            self._laid_folders |= folders
+            folders = {os.path.dirname(folder) for folder in folders}
 
     def open(self, path: str) -> Opened:
         """Return the file at ``path``, reading its dynamic section and symbols at the first time."""
@@ -43,17 +52,34 @@ class HostFiles(SymbolFiles):
 
     def has(self, folder: str, name: str) -> bool:
         """Say whether ``folder`` has an entry ``name``."""
+        path = f"{folder}/{name}"
+        if path in self.laid:
+            return self.laid[path] is not None
         names = self.folders.get(folder)
         if names is None:
             try:
                 names = frozenset(os.listdir(folder or "/"))
             except PermissionError:
-                return os.path.lexists(f"{folder}/{name}")  # searchable, though not readable
+                return os.path.lexists(path)  # searchable, though not readable
             except OSError:
                 names = frozenset()
             self.folders[folder] = names
-        laid = self.laid.get(f"{folder}/{name}", name if name in names else None)
-        return laid is not None
+        return name in names or path in self._laid_folders
+
+    def names(self, folder: str) -> List[str]:
+        """Return the entries of ``folder``; none where it cannot be listed."""
+        try:
+            found = os.listdir(folder)
+        except OSError:
+            found = []
+        if not self.laid:
+            return found
+        beside = {os.path.basename(path) for path in self.laid if os.path.dirname(path) == folder}
+        return [name for name in sorted({*found, *beside}) if self.real(f"{folder}/{name}") is not None]
+
+    def real(self, path: str) -> Optional[str]:
+        """Return the file that is seen at ``path``; ``None`` where it is to be seen as not there."""
+        return self.laid.get(path, path)
 
     def symbols_of(self, identity: Identity) -> Union[elfsymbols.Symbols, str, None]:
         """Return an object's symbols, or why they cannot be read."""
@@ -64,7 +90,7 @@ class HostFiles(SymbolFiles):
         return elfsymbols.used(self.places[identity])
 
     def _read(self, path: str) -> Opened:
-        real = self.laid.get(path, path)
+        real = self.real(path)
         if real is None:
             return Refusal("No such file or directory")
         return self._opened(real)

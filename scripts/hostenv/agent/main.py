@@ -11,8 +11,10 @@ from hostenv.agent.wire import AgentError, Wire
 
 OPERATIONS: Dict[str, str] = {
     "echo": "hostenv.agent.main:echo",
+    "abi.excerpts": "hostenv.agent.candidates:excerpts",
     "abi.gpu_code": "hostenv.agent.gpucode:gpu_code",
     "abi.objects": "hostenv.agent.objects:objects",
+    "abi.wheels": "hostenv.agent.candidates:wheels",
     "abi.surroundings": "hostenv.agent.surroundings:surroundings",
     "record.survey": "hostenv.agent.record:survey",
     "relay.forward": "hostenv.agent.relay:forward",
@@ -27,6 +29,7 @@ OPERATIONS: Dict[str, str] = {
     "store.gather": "hostenv.agent.store:gather",
     "store.present": "hostenv.agent.store:present",
     "store.locate": "hostenv.agent.store:locate",
+    "wheelhouse.names": "hostenv.agent.stored:names",
     "wheelhouse.find": "hostenv.agent.stored:find",
     "wheelhouse.adopt": "hostenv.agent.stored:adopt",
     "wheelhouse.reach": "hostenv.agent.remote_fetch:reach",
@@ -35,6 +38,7 @@ OPERATIONS: Dict[str, str] = {
     "build.make": "hostenv.agent.build:make",
     "build.facts": "hostenv.agent.build:facts",
     "file.digest": "hostenv.agent.stored:digest",
+    "builds.contents": "hostenv.agent.prune:contents",
     "builds.list": "hostenv.agent.inventory:builds",
     "builds.prune": "hostenv.agent.prune:prune",
     "builds.wheels": "hostenv.agent.prune:wheels",

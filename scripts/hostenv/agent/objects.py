@@ -6,12 +6,13 @@ import contextlib
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from hostenv.agent import loadersystem, objectcache, preload, pyvenv, reading
 from hostenv.agent.companions import Companions
 from hostenv.agent.elf import read_elf
 from hostenv.agent.elfmodel import DF_STATIC_TLS, ElfError
+from hostenv.agent.excerpts import laid_out
 from hostenv.agent.hostfiles import HostFiles
 from hostenv.agent.loader import Process
 from hostenv.agent.loadermodel import File, LoadError, Refusal, System
@@ -47,7 +48,8 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     helpers: bool = True,
     cwd: str = "/",
     host: Optional[Mapping[str, Any]] = None,
-    laid: Optional[Mapping[str, Optional[str]]] = None,
+    laid: Optional[Sequence[Dict[str, Any]]] = None,
+    gone: Sequence[str] = (),
 ) -> Dict[str, Any]:
     """Judge every shared object below the ``site-packages`` of ``venv`` by the loader's rules.
 
@@ -55,23 +57,25 @@ def objects(  # noqa: PLR0913  a request's fields, all by keyword
     which relative elements of an RPATH mean; ``package``: what is imported before the second judgement;
     ``host``: another machine's saved libraries (``{"libraries": a probe's part, "glibc": [2, 39]}``), against
     which the environment is judged instead of this machine's; ``cache``: a file that keeps the answer until
-    something changes that it rests on; ``laid``: objects (paths below ``site-packages``) that are to be seen
-    with the bytes of another file, or not at all: what an overlay would make. Nothing of the environment is
-    run; only ``cache`` is written.
+    something changes that it rests on; ``laid``: excerpts (:mod:`hostenv.agent.excerpts`; their bytes follow
+    the request) that are to be seen at their paths below ``site-packages``, and ``gone``: paths at which
+    nothing is: what other distributions would make. Nothing of the environment is run; only ``cache`` is
+    written.
 
     Returns what :class:`hostenv.facts.objects.LoadFacts` reads, ``gpu_code`` as ``abi.gpu_code`` answers,
     whether the answer was ``cached``, and the ``seconds`` that it took.
     """
-    del wire
     started = time.monotonic()
     place = environment_at(venv)
     settings = {**loadersystem.environment_of(environment or {}), "cwd": cwd}
     key = objectcache.key(place, settings, package, gpu=gpu, host=host)
-    cache = None if laid else cache
+    cache = None if laid is not None else cache
     known = objectcache.load(cache, key) if cache else None
     if known is None:
         watch = objectcache.Watch()
-        known = judge_all(place, settings, package, host, laid or {}, gpu=gpu, helpers=helpers, watch=watch)
+        with laid_out(laid or (), () if laid is None else wire.data()) as files:
+            seen: Dict[str, Optional[str]] = {**dict.fromkeys(gone), **files}
+            known = judge_all(place, settings, package, host, seen, gpu=gpu, helpers=helpers, watch=watch)
         if cache:
             watch.save(cache, key, known)
         known["cached"] = False
@@ -100,7 +104,7 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
         files = SavedFiles(host["libraries"], host["glibc"], program.machine, here, gpu=gpu)
         files.keep_loader(program.interpreter)
         system = saved_system(system, host["libraries"], host["glibc"])
-    files.laid = {os.path.join(place.site, path): real for path, real in laid.items()}
+    files.lay({os.path.join(place.site, path): real for path, real in laid.items()})
     tree = _laid_over(tree, laid)
     judge = Judge(files)
     with contextlib.suppress(LoadError):  # judged again below, with symbols
@@ -130,7 +134,7 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
         "glibc": "{}.{}".format(*system.glibc),
         **_origins(place.site, found, package),
         "package": package,
-        "cuda": preload.cuda_of(place, package),
+        "cuda": preload.cuda_of(place, package, files),
         "preload": imported and told(imported),
         "objects": found,
         "not_objects": strange,
@@ -141,7 +145,8 @@ def judge_all(  # noqa: PLR0913  what the judgement rests on, all by keyword
 
 def _laid_over(tree: Tree, laid: Mapping[str, Optional[str]]) -> Tree:
     kept = set(tree.paths) - laid.keys()
-    return tree._replace(paths=sorted(kept | {path for path, real in laid.items() if real is not None}))
+    new = {path for path, real in laid.items() if real is not None and ".so" in path}
+    return tree._replace(paths=sorted(kept | new))
 
 
 def environment_at(venv: str) -> Environment:

@@ -14,7 +14,7 @@ import pkgutil
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from hostenv.agent.verdicts import Judge, Verdict
+from hostenv.agent.verdicts import Judge, SymbolFiles, Verdict
 
 if TYPE_CHECKING:
     from hostenv.agent.loader import Process
@@ -57,19 +57,28 @@ def import_package(
 
     A verdict that does not load says why the import fails; what was mapped until then stays.
     """
-    text = _read(os.path.join(environment.site, package, "version.py"))
+    text = _version_file(environment, package, judge.files)
     found = _VERSION.search(text)
     if found is None or package not in rules()["packages"]:
         return None
-    cuda = cuda_of(environment, package)
+    cuda = cuda_of(environment, package, judge.files)
     importer = _Importer(judge, process, environment, cuda.partition(".")[0] if cuda else None)
     return importer.run(plan_of(package, found.group(1)))
 
 
-def cuda_of(environment: Environment, package: str) -> Optional[str]:
-    """Return the CUDA version that a package's ``version.py`` names (``13.0``); ``None`` for none."""
-    found = _CUDA.search(_read(os.path.join(environment.site, package, "version.py")))
+def cuda_of(environment: Environment, package: str, files: Optional[SymbolFiles] = None) -> Optional[str]:
+    """Return the CUDA version that a package's ``version.py`` names (``13.0``); ``None`` for none.
+
+    ``files`` show what is seen instead of the files that are there.
+    """
+    found = _CUDA.search(_version_file(environment, package, files))
     return found.group(1) if found else None
+
+
+def _version_file(environment: Environment, package: str, files: Optional[SymbolFiles]) -> str:
+    path: Optional[str] = os.path.join(environment.site, package, "version.py")
+    path = files.real(path or "") if files else path
+    return _read(path) if path else ""
 
 
 def plan_of(package: str, version: str) -> Dict[str, Any]:
@@ -98,18 +107,22 @@ class _Importer:
             if verdict.loads is False:
                 return verdict
         for name in plan["extensions"]:
-            path = extension(self._environment, os.path.join(self._environment.site, name))
+            path = self._extension(name)
             if path is None:
                 return Verdict(loads=False, error=f"{name}: no such extension", library=name)
             verdict = self._open(path)
             if verdict.loads is False:
                 return verdict
         for name in plan["attempted"]:
-            path = extension(self._environment, os.path.join(self._environment.site, name))
+            path = self._extension(name)
             if path is not None:
                 self._open(path)
         self._try_standard(plan["afterwards"])
         return Verdict(loads=True)
+
+    def _extension(self, name: str) -> Optional[str]:
+        stem = os.path.join(self._environment.site, name)
+        return extension(self._environment, stem, self._judge.files)
 
     def _globally(self, plan: Dict[str, Any], path: str) -> Verdict:
         """Open the library of the package's dependencies for everyone, as ``_load_global_deps`` does."""
@@ -147,7 +160,7 @@ class _Importer:
             places.append(os.path.join(site, "nvidia", f"cu{self._cuda}", "lib"))
         places.append(os.path.join(site, folder, "lib"))
         for place in places:
-            matches = fnmatch.filter(_names(place), pattern)
+            matches = fnmatch.filter(self._judge.files.names(place), pattern)
             if matches:
                 return os.path.join(place, matches[0])
         return None
@@ -161,10 +174,11 @@ class _Importer:
         _standard(self._judge, self._process, self._environment, names)
 
 
-def extension(environment: Environment, stem: str) -> Optional[str]:
+def extension(environment: Environment, stem: str, files: Optional[SymbolFiles] = None) -> Optional[str]:
     """Return the file that an import of the extension ``stem`` takes, by CPython's order of suffixes."""
     folder, name = os.path.split(stem)
-    found = [entry for entry in _names(folder) if entry.startswith(name + ".") and entry.endswith(".so")]
+    names = files.names(folder) if files else _names(folder)
+    found = [entry for entry in names if entry.startswith(name + ".") and entry.endswith(".so")]
     suffixes = (f".{environment.tag}-", ".abi3.so", ".so")
     for suffix in suffixes:
         for entry in found:

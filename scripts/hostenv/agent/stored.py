@@ -17,6 +17,9 @@ from hostenv.agent.layout import Layout
 from hostenv.agent.wheelhouse import ABSENT, PRESENT, WRONG, Wheel, Wheelhouse
 from hostenv.agent.wire import AgentError, Wire
 
+_DIGITS = 64
+"""Characters of a sha256 in hex."""
+
 
 class _Candidate(NamedTuple):
     path: str
@@ -47,6 +50,25 @@ def find(
         _given(layout, os.path.expanduser(given), missing, remember=remember) if given and missing else {}
     )
     return [_told(house, wheel, state, elsewhere) for wheel, state in zip(wanted, states)]
+
+
+def names(wire: Wire, *, root: str, given: Optional[str] = None) -> List[str]:
+    """Return the names of the wheels in the root's wheelhouse and in ``given``, whatever their bytes are."""
+    del wire
+    folders = [Layout(root).wheelhouse, *([os.path.expanduser(given)] if given else [])]
+    found = {name for folder in folders for name in _listed(folder)}
+    for folder in folders:
+        for below in _listed(folder):
+            if len(below) == _DIGITS:
+                found.update(_listed(os.path.join(folder, below)))
+    return sorted(name for name in found if name.endswith(".whl"))
+
+
+def _listed(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def adopt(wire: Wire, *, root: str, wheels: Sequence[Sequence[Any]]) -> None:

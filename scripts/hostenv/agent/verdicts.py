@@ -12,6 +12,7 @@ from typing import (
     Callable,
     Dict,
     Iterator,
+    List,
     Mapping,
     NamedTuple,
     Optional,
@@ -38,6 +39,14 @@ class SymbolFiles(Files):
     def used(self, identity: Identity) -> Optional[Sequence[int]]:
         """Return the symbol indices that its relocations use, in order; ``None`` where that is not known."""
         raise NotImplementedError
+
+    def names(self, folder: str) -> List[str]:
+        """Return the entries of a folder; none where it cannot be listed."""
+        raise NotImplementedError
+
+    def real(self, path: str) -> Optional[str]:
+        """Return the file that is seen at ``path``; ``None`` for none."""
+        return path
 
     def defines(self, identity: Identity, asked: Asked, name: bytes) -> Optional[bool]:
         """Say whether an object whose symbols were not saved defines one; ``None`` where nothing tells."""

@@ -1,4 +1,4 @@
-"""The smallest change that makes an environment pass: which distributions to try, and facts as they would be.
+"""The smallest change that makes an environment pass: which distributions to try, and what a spec says then.
 
 Nothing is looked up here. A proposal is what the same judge says of the changed facts; what it would still
 reject is none.
@@ -7,10 +7,13 @@ reject is none.
 from __future__ import annotations
 
 import itertools
+import json
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from hostenv.checks.finding import Severity
@@ -21,22 +24,17 @@ from hostenv.facts.objects import LoadFacts
 from hostenv.facts.site import SiteFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from packaging.utils import NormalizedName
 
     from hostenv.checks.finding import Finding
     from hostenv.checks.judge import Facts, Verdict
     from hostenv.facts.distributions import Distribution
-    from hostenv.facts.objects import Load
 
 _MOST_BLAMED = 5
+_MOST_TAKEN = 6
 _MOST_TOGETHER = 2
-_NVIDIA = re.compile(
-    r"\A(?:lib)?(?:cuda|cudnn|cublas|cufft|cusparse|cusolver|curand|nccl|nvrtc|nvJitLink|nvshmem)"
-)
-_TORCH = re.compile(r"\Alib(?:torch|c10|shm)|_Z\w*?(?:3c10|2at|5torch|6caffe2)|\Aaoti_torch_")
-_RUNTIMES = ("cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
 _OWNER = re.compile(r"([A-Za-z0-9][A-Za-z0-9._]*)-\d")
 
 
@@ -59,21 +57,89 @@ class Proposal:
     """A change that the judge takes.
 
     ``source`` says where its files come from; ``open`` what could not be judged before they are there.
+    ``env`` are lines of the spec's ``[env]``, each instead of the one of its key; ``overlays`` lines for the
+    end of the spec; ``commands`` what to run then, in this order.
     """
 
     changes: tuple[Change, ...]
     source: str
     open: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    overlays: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+class Wishes(Protocol):
+    """What a spec's ``[env]`` says to the resolver (:class:`hostenv.spec.environment.Env`)."""
 
     @property
-    def lines(self) -> tuple[str, ...]:
-        """The lines of ``[env]`` that make the change in a spec."""
-        pins = [f'"{each.name}=={each.after}"' for each in self.changes if each.after]
-        out = [f'"{each.name}"' for each in self.changes if each.after is None]
-        return (
-            *([f"constraints = [{', '.join(pins)}]"] if pins else []),
-            *([f"excludes = [{', '.join(out)}]"] if out else []),
-        )
+    def requires(self) -> Sequence[Requirement]:
+        """What is asked for."""
+
+    @property
+    def constraints(self) -> Sequence[Requirement]:
+        """What whatever is installed must meet."""
+
+    @property
+    def overrides(self) -> Sequence[Requirement]:
+        """What counts instead of every other requirement of its name."""
+
+    @property
+    def excludes(self) -> Sequence[NormalizedName]:
+        """What is left out."""
+
+
+def env_lines(changes: Iterable[Change], wishes: Wishes) -> tuple[str, ...]:
+    """Return whole lines of ``[env]`` that make changes, with what the spec says there already.
+
+    A version becomes a constraint; where the spec itself asks for the distribution in other words, that line
+    changes, too.
+    """
+    pins = {each.name: f"{each.name}=={each.after}" for each in changes if each.after}
+    out = {each.name for each in changes if each.after is None}
+    overridden = {canonicalize_name(each.name) for each in wishes.overrides}
+    constraints = [
+        *(str(each) for each in wishes.constraints if canonicalize_name(each.name) not in {*pins, *out}),
+        *(pin for name, pin in pins.items() if name not in overridden),
+    ]
+    tables = {
+        "requires": ([str(each) for each in wishes.requires], _changed(wishes.requires, pins, out)),
+        "constraints": ([str(each) for each in wishes.constraints], constraints),
+        "overrides": ([str(each) for each in wishes.overrides], _changed(wishes.overrides, pins, out)),
+        "excludes": (
+            [str(each) for each in wishes.excludes],
+            [
+                *(str(each) for each in wishes.excludes if each not in pins),
+                *sorted(out - {*wishes.excludes}),
+            ],
+        ),
+    }
+    return tuple(f"{key} = {json.dumps(new)}" for key, (old, new) in tables.items() if old != new)
+
+
+def _changed(
+    asked: Iterable[Requirement], pins: Mapping[NormalizedName, str], out: Collection[NormalizedName]
+) -> list[str]:
+    """Return requirements in which what contradicts a pin is the pin, and what is left out is left out."""
+    lines = []
+    for each in asked:
+        name = canonicalize_name(each.name)
+        version = pins.get(name, "").partition("==")[2]
+        if name in out:
+            continue
+        if version and not each.specifier.contains(version, prereleases=True):
+            lines.append(str(replace_version(each, version)))
+        else:
+            lines.append(str(each))
+    return lines
+
+
+def replace_version(asked: Requirement, version: str) -> Requirement:
+    """Return a requirement of exactly ``version``, its extras and marker as they were."""
+    new = Requirement(str(asked))
+    new.specifier = SpecifierSet(f"=={version}")
+    new.url = None
+    return new
 
 
 def blamed(facts: Facts, verdict: Verdict) -> tuple[NormalizedName, ...]:
@@ -161,166 +227,36 @@ def neighbours(installed: Installed, names: Iterable[NormalizedName]) -> tuple[D
     return tuple(present[name] for name in sorted(near) if name in present)
 
 
-def changed_by_versions(
-    facts: Facts, changes: Sequence[Change], resolved: Mapping[NormalizedName, str]
-) -> Facts:
-    """Return the facts after changes of which only the versions are known.
-
-    Objects of a changed distribution are left out: they cannot be judged before they are there. So are
-    objects whose missing library or symbol a changed distribution may bring. ``resolved``: versions of all
-    that was resolved with them; they tell for which CUDA another torch is.
-    """
-    installed, site, loads = facts[Installed], facts[SiteFacts], facts[LoadFacts]
-    gone = {each.name for each in changes}
-    out = {each.name for each in changes if each.after is None}
-    kept = tuple(each for each in installed.distributions if each.key not in gone)
-    template = {each.key: each for each in installed.distributions}
-    new = tuple(
-        _unseen(template.get(each.name, installed.distributions[0]), each.name, each.after)
-        for each in changes
-        if each.after
-    )
-    theirs = {
-        site.within(each.path)
-        for each in site.objects
-        if each.owners and {canonicalize_name(owner.partition("==")[0]) for owner in each.owners} & gone
-    }
-    versions = {each.name: each.after for each in changes if each.after}
-    return facts.but(
-        replace(
-            installed,
-            distributions=(*kept, *new),
-            conflicts=tuple(each for each in installed.conflicts if not _claimed_by(each.claims, out)),
-        ),
-        replace(
-            site,
-            objects=tuple(each for each in site.objects if site.within(each.path) not in theirs),
-            operators=replace(site.operators, registered={})
-            if gone & {canonicalize_name(name) for name in site.operators.makers}
-            else site.operators,
-        ),
-        replace(
-            loads,
-            preload=None if "torch" in gone or _may_help(gone, loads.preload) else loads.preload,
-            objects=tuple(
-                each
-                for each in loads.objects
-                if each.path not in theirs and not _may_help(gone, each.verdict)
-            ),
-            installed={name: version for name, version in loads.installed.items() if name not in gone}
-            | versions,
-            cuda=_cuda(resolved) or loads.cuda if "torch" in gone else loads.cuda,
-        ),
-    )
-
-
-def _unseen(template: Distribution, name: NormalizedName, version: str) -> Distribution:
-    """Return a distribution of which only the name and the version are known; its resolver saw the rest."""
-    return replace(
-        template,
-        name=str(name),
-        version=version,
-        requires=(),
-        requires_python=None,
-        tags=(),
-        editable=False,
-        mismatched=(),
-        missing=(),
-        unverified=(),
-        problems=(),
-    )
-
-
-def _cuda(resolved: Mapping[NormalizedName, str]) -> str | None:
-    """Return the CUDA that a resolved torch brings (``13.0``)."""
-    for name in _RUNTIMES:
-        if (version := resolved.get(canonicalize_name(name))) is not None:
-            return ".".join(version.split(".")[:2])
-    return None
-
-
-def _may_help(names: set[NormalizedName], load: Load | None) -> bool:
-    """Tell whether what an object lacks is something that one of ``names`` may bring."""
-    if load is None or load.loads is True:
-        return False
-    of_nvidia = bool(_NVIDIA.search(load.missing_library or load.symbol or ""))
-    of_torch = bool(_TORCH.search(load.missing_library or load.symbol or ""))
-    return (of_torch and "torch" in names) or (
-        of_nvidia and any(name == "torch" or name.startswith("nvidia-") for name in names)
-    )
-
-
-def _claimed_by(claims: Mapping[str, str], names: set[NormalizedName]) -> bool:
-    return bool({canonicalize_name(owner.partition("==")[0]) for owner in claims} & names)
-
-
 def not_judged(before: Facts, after: Facts) -> tuple[str, ...]:
-    """Say what the changed facts leave open: objects that are not there yet, or may be helped."""
+    """Say what a change by versions alone leaves open: objects that are not there yet, or may be helped."""
     count = len(before[LoadFacts].objects) - len(after[LoadFacts].objects)
     return (f"{count} objects: judged when the wheels are there",) if count else ()
 
 
-def laid_over(facts: Facts, reference: Facts, names: Iterable[NormalizedName], loads: LoadFacts) -> Facts:
-    """Return the facts after whole distributions of a reference were laid over.
+def able(facts: Facts, theirs: Installed, verdict: Verdict) -> tuple[NormalizedName, ...]:
+    """Return what of a reference may mend an environment, the likeliest first, at most six.
 
-    ``loads`` is what the loader says of it: the simulation on the files as they would lie.
+    That is what is missing or blamed, in whatever version the reference has it (its bytes may be others),
+    and what goes with these there and has another version here.
     """
-    wanted = set(names)
-    installed, theirs = facts[Installed], reference[Installed]
-    site, other = facts[SiteFacts], reference[SiteFacts]
-    new = [each for each in theirs.distributions if each.key in wanted]
-    taken_over = wanted & {
-        canonicalize_name(name) for name in (*site.operators.makers, *other.operators.makers)
-    }
-    operators = replace(
-        other.operators if taken_over else site.operators,
-        sources={
-            **{path: each for path, each in site.operators.sources.items() if _key(each.owner) not in wanted},
-            **{path: each for path, each in other.operators.sources.items() if _key(each.owner) in wanted},
-        },
+    mine, other = facts[Installed].by_name(), theirs.by_name()
+    first = [name for name in (*missing(facts), *blamed(facts, verdict)) if name in other]
+    near = (
+        each.key
+        for each in neighbours(theirs, first)
+        if each.key in mine and mine[each.key].version != each.version
     )
-    return facts.but(
-        loads,
-        replace(
-            installed,
-            distributions=(*(each for each in installed.distributions if each.key not in wanted), *new),
-            conflicts=tuple(each for each in installed.conflicts if not _claimed_by(each.claims, wanted)),
-        ),
-        replace(
-            site,
-            objects=(
-                *(each for each in site.objects if not _owned(each.owners, wanted)),
-                *(each for each in other.objects if _owned(each.owners, wanted)),
-            ),
-            operators=operators,
-        ),
-    )
+    return tuple(dict.fromkeys((*first, *near)))[:_MOST_TAKEN]
 
 
-def laid_objects(
-    facts: Facts, reference: Facts, venv: str, names: Iterable[NormalizedName]
-) -> dict[str, str | None]:
-    """Return what ``abi.objects`` is to see: path below site-packages → the reference's file, or nothing."""
-    wanted = set(names)
-    site, other = facts[SiteFacts], reference[SiteFacts]
-    gone: dict[str, str | None] = {
-        site.within(each.path): None for each in site.objects if _owned(each.owners, wanted)
-    }
-    return gone | {
-        other.within(each.path): f"{venv}/{each.path}"
-        for each in other.objects
-        if _owned(each.owners, wanted)
-    }
-
-
-def differing(facts: Facts, reference: Facts, names: Iterable[NormalizedName]) -> tuple[Change, ...]:
-    """Return how the versions of ``names`` differ between an environment and a reference that has them."""
-    mine, theirs = facts[Installed].by_name(), reference[Installed].by_name()
-    return tuple(
-        Change(name=name, before=mine[name].version if name in mine else None, after=theirs[name].version)
+def taken_over(facts: Facts, theirs: Installed, names: Iterable[NormalizedName]) -> tuple[Change, ...]:
+    """Return what changes where distributions of a reference are laid over; their older names go."""
+    mine, other = facts[Installed].by_name(), theirs.by_name()
+    changes = tuple(
+        Change(name=name, before=mine[name].version if name in mine else None, after=other[name].version)
         for name in names
-        if name in theirs and (name not in mine or mine[name].version != theirs[name].version)
     )
+    return changes + renamed(facts, names)
 
 
 def accepted(facts: Facts, before: Verdict, after: Verdict) -> bool:
@@ -346,11 +282,3 @@ def blamed_by(facts: Facts, finding: Finding) -> tuple[NormalizedName, ...]:
     """Return the installed distributions that a finding is about."""
     present = facts[Installed].by_name()
     return tuple(dict.fromkeys(name for name in _named(finding, _owners(facts)) if name in present))
-
-
-def _owned(owners: Iterable[str], wanted: set[NormalizedName]) -> bool:
-    return bool({_key(owner) for owner in owners} & wanted)
-
-
-def _key(owner: str) -> NormalizedName:
-    return canonicalize_name(owner.partition("==")[0])

@@ -37,10 +37,10 @@ def print_verdicts(verdicts: Sequence[HostVerdict], out: Console) -> None:
         out.print(Text(f"  {_against(judged)}", "dim"), soft_wrap=True)
         print_verdict(judged.verdict, out)
         if judged.proposals is not None:
-            _print_proposals(judged.proposals, out)
+            _print_proposals(judged.host, judged.proposals, out)
 
 
-def _print_proposals(proposals: Sequence[Proposal], out: Console) -> None:
+def _print_proposals(host: str, proposals: Sequence[Proposal], out: Console) -> None:
     if not proposals:
         out.print(Text("no change of few distributions was found that makes it pass", "yellow"))
     for number, each in enumerate(proposals, 1):
@@ -48,9 +48,17 @@ def _print_proposals(proposals: Sequence[Proposal], out: Console) -> None:
         out.print(Text(f"suggestion {number}: {changes}", "bold").append(f"  from {each.source}", "default"))
         for line in each.open:
             out.print(Text(f"  not judged yet: {line}", "dim"), soft_wrap=True)
-        out.print(Text("  [env]", "green"))
-        for line in each.lines:
-            out.print(Text(f"  {line}", "green"), soft_wrap=True)
+        spec = f"envspecs/{host}.toml"
+        _print_lines(f"into [env] of {spec}, instead of the lines of these names", each.env, out)
+        _print_lines(f"at the end of {spec}", each.overlays, out)
+        _print_lines("then", each.commands, out)
+
+
+def _print_lines(where: str, lines: Sequence[str], out: Console) -> None:
+    if lines:
+        out.print(Text(f"  {where}:", "dim"), soft_wrap=True)
+    for line in lines:
+        out.print(Text(f"    {line}", "green"), soft_wrap=True)
 
 
 def _counts(judged: Judged) -> str:
@@ -139,5 +147,7 @@ def _suggestion(proposal: Proposal) -> dict[str, object]:
         ],
         "source": proposal.source,
         "not_judged": list(proposal.open),
-        "spec": list(proposal.lines),
+        "spec": list(proposal.env),
+        "overlays": list(proposal.overlays),
+        "commands": list(proposal.commands),
     }

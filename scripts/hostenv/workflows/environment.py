@@ -16,7 +16,7 @@ from hostenv.spec.host import Mode
 from hostenv.steps.identity import Seen, require_identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
@@ -61,11 +61,17 @@ def places(fleet: Fleet, words: Iterable[str]) -> tuple[Place, ...]:
     return tuple(found.values())
 
 
-def nothing_current(spec: Spec, error: RefusedError) -> RefusedError:
-    """Return the refusal of a host without a build, with what can be typed instead."""
-    name = spec.name
-    hint = f"nox -s build_env -- {name} builds one; {name}:PATH names an environment made otherwise"
-    return RefusedError(error.message, hint=hint)
+@contextlib.contextmanager
+def nothing_current(spec: Spec) -> Iterator[None]:
+    """Say what can be typed where a host has no current build; other refusals have their own words."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.hint is not None:
+            raise
+        name = spec.name
+        hint = f"nox -s build_env -- {name} builds one; {name}:PATH names an environment made otherwise"
+        raise RefusedError(error.message, hint=hint) from error
 
 
 class Environment:
@@ -149,7 +155,7 @@ class Environment:
         rehash: bool = False,
         cache: bytes | None = None,
     ) -> Mapping[str, Any]:
-        try:
+        with nothing_current(self.place.spec):
             answer: Mapping[str, Any] = self._reach.agent.call(
                 "environment.look",
                 root=str(self.place.spec.host.root),
@@ -160,10 +166,6 @@ class Environment:
                 data=None if cache is None else [cache],
                 on_event=lambda event: listener.advance(self.place.label, event["bytes"]),
             )
-        except RefusedError as error:
-            if error.hint is None and self._path is None:
-                raise nothing_current(self.place.spec, error) from error
-            raise
         return answer
 
     def _take(self, answer: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ class Request:
     suggest: bool = False
     """Look for the smallest change that makes a failing environment pass."""
     reference: str | None = None
-    """An environment on the same host that works, from which whole distributions may be taken."""
+    """An environment that works, from which whole distributions may be taken: HOST, HOST:PATH, or a path."""
     save: bool = False
     discard_edits: bool = False
     """Save what was edited by hand on a target as a patch, and go on."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hostenv.checks import suggest
+from hostenv.checks import changed, suggest
 from hostenv.checks.judge import judge
 from hostenv.checks.suggest import Change, Proposal
+from hostenv.facts.candidates import Candidate, Excerpt
 from hostenv.facts.distributions import Installed
 from hostenv.facts.gpu_code import GpuCodeFacts
 from hostenv.facts.objects import LoadFacts
+from hostenv.facts.site import SiteFacts
 from hostenv.spec.lockplatform import LockPlatform
 from hostenv.steps.alternatives import alternatives
 
@@ -20,39 +23,69 @@ if TYPE_CHECKING:
 
     from packaging.utils import NormalizedName
 
+    from hostenv.checks.changed import Brought
     from hostenv.checks.judge import Facts, Rule, Verdict
     from hostenv.spec.spec import Spec
+    from hostenv.steps.pylock import PylockPackage
+    from hostenv.workflows.candidates import Reference, Wheels
+
+    Resolved = Mapping[NormalizedName, PylockPackage]
+    Simulate = Callable[[Sequence[Excerpt], Sequence[str]], Mapping[str, Any]]
 
 _MOST = 5
 """Names of which sets are tried on the index."""
+_MOST_HELD = 3
+"""Versions of a distribution that are tried because their wheels are there, the newest first."""
+_MOST_REJECTED = 4
+"""Versions that the judge rejects before a distribution is given up."""
 _ENOUGH = 2
 """Proposals after which the search ends; the first is the smallest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failing:
-    """An environment that did not pass, with what it takes to judge it again."""
+    """An environment that did not pass, with what it takes to judge it again.
+
+    ``simulate`` asks its host what the loader would say with these objects laid over it, and nothing at those
+    paths; ``wheels`` are what lies in its wheelhouse. ``own``: a build of the spec, not just any environment.
+    """
 
     spec: Spec
     facts: Facts
     verdict: Verdict
     rules: Sequence[Rule]
+    simulate: Simulate
+    wheels: Wheels
+    own: bool = True
 
     def judged(self, facts: Facts) -> Verdict:
         """Return the verdict on changed facts."""
         return judge(facts, self.rules, self.spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
 
+    def takes(self, facts: Facts) -> bool:
+        """Tell whether the judge takes changed facts."""
+        return suggest.accepted(self.facts, self.verdict, self.judged(facts))
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reference:
-    """An environment that works: its place on the host, and its facts.
+    def with_laid(self, brought: Brought, excerpts: Sequence[Excerpt], changes: Sequence[Change]) -> Facts:
+        """Return the facts with whole distributions laid over, the loader simulated on their objects."""
+        out = {each.name for each in changes if each.after is None}
+        gone = changed.objects_of(self.facts, {*brought.names, *out})
+        answer = self.simulate(excerpts, gone)
+        loads = LoadFacts.from_dict(answer)
+        new = {str(each.name): each.after for each in changes if each.after}
+        kept = {name: version for name, version in loads.installed.items() if name not in out}
+        loads = replace(loads, installed={**kept, **new})
+        gpu = GpuCodeFacts.from_dict(answer["gpu_code"])
+        return changed.laid_over(self.facts, brought, out, loads, gpu)
 
-    ``simulate`` asks the host what the loader would say with these objects laid over the failing one.
-    """
-
-    venv: str
-    facts: Facts
-    simulate: Callable[[Mapping[str, str | None]], Mapping[str, Any]]
+    def proposal(self, changes: tuple[Change, ...], source: str, **more: Any) -> Proposal:
+        """Return a proposal whose files come from an index, or from nowhere."""
+        commands = []
+        if self.own:
+            commands = [] if self.spec.is_local else [f"nox -s lock -- {self.spec.name}"]
+            commands.append(f"nox -s build_env -- {self.spec.name}")
+        lines = suggest.env_lines(changes, self.spec.env)
+        return Proposal(changes=changes, source=source, env=lines, commands=tuple(commands), **more)
 
 
 def proposals(failing: Failing, reference: Reference | None) -> tuple[Proposal, ...]:
@@ -70,10 +103,9 @@ def proposals(failing: Failing, reference: Reference | None) -> tuple[Proposal, 
 
 def _all(failing: Failing, reference: Reference | None) -> Iterator[Proposal]:
     yield from _left_out(failing)
-    names = suggest.blamed(failing.facts, failing.verdict)
     if reference is not None:
-        yield from _overlaid(failing, reference, names)
-    yield from _from_index(failing, names)
+        yield from _Overlays(failing, reference).search()
+    yield from _Index(failing).search()
 
 
 def _left_out(failing: Failing) -> Iterator[Proposal]:
@@ -81,65 +113,167 @@ def _left_out(failing: Failing) -> Iterator[Proposal]:
     present = failing.facts[Installed].by_name()
     changes = tuple(Change(name=name, before=present[name].version, after=None) for name in names)
     if changes:
-        yield from _proposed(failing, changes, "none: the other owner's files are laid again", {})
+        after = changed.changed_by_versions(failing.facts, changes, {})
+        if failing.takes(after):
+            left = suggest.not_judged(failing.facts, after)
+            yield failing.proposal(changes, "none: the other owner's files are laid again", open=left)
 
 
-def _from_index(failing: Failing, names: Sequence[NormalizedName]) -> Iterator[Proposal]:
-    installed = failing.facts[Installed]
-    platform = _platform(installed)
-    present = installed.by_name()
-    tried: set[tuple[Change, ...]] = set()
-    enough = len(names)
-    names = (*suggest.missing(failing.facts), *names)[:_MOST]
-    for free in suggest.together(names) if platform else ():
-        if len(free) > enough:
-            return
-        beside = suggest.neighbours(installed, free)
-        versions = alternatives(free, beside, present, failing.spec.env, platform) if platform else None
-        changes = tuple(
-            Change(name=name, before=present[name].version if name in present else None, after=version)
-            for name, version in sorted((versions or {}).items())
-            if (name in free or name in present) and (name not in present or present[name].version != version)
+class _Index:
+    """Other versions on the index: judged by their wheels where these lie in the wheelhouse."""
+
+    def __init__(self, failing: Failing) -> None:
+        self._failing = failing
+        self._installed = failing.facts[Installed]
+        self._present = self._installed.by_name()
+        self._tried: set[tuple[Change, ...]] = set()
+
+    def search(self) -> Iterator[Proposal]:
+        """Yield proposals, those with the fewest free distributions first."""
+        platform = _platform(self._installed)
+        blamed = suggest.blamed(self._failing.facts, self._failing.verdict)
+        names = (*suggest.missing(self._failing.facts), *blamed)[:_MOST]
+        enough = len(blamed)
+        for free in suggest.together(names) if platform else ():
+            if len(free) > enough:
+                return
+            for proposal in self._of(free, platform) if platform else ():
+                enough = len(free)
+                yield proposal
+
+    def _of(self, free: tuple[NormalizedName, ...], platform: LockPlatform) -> Iterator[Proposal]:
+        """Yield what makes ``free`` fit: first versions whose wheels are there, then what the index has."""
+        for name in free:
+            held = self._failing.wheels.versions(name, platform)
+            mine = self._present.get(name)
+            others = [each for each in map(str, held) if mine is None or mine.version != each]
+            for version in others[:_MOST_HELD]:
+                yield from self._resolved(free, platform, [f"{name}=={version}"])
+        rejected: list[str] = []
+        while len(rejected) <= _MOST_REJECTED:
+            before = len(rejected)
+            for proposal in self._resolved(free, platform, rejected, rejected):
+                yield proposal
+                return
+            if len(rejected) == before:
+                return
+
+    def _resolved(
+        self,
+        free: tuple[NormalizedName, ...],
+        platform: LockPlatform,
+        also: Sequence[str],
+        rejected: list[str] | None = None,
+    ) -> Iterator[Proposal]:
+        """Yield what uv finds where the judge takes it; ``rejected`` learns what its wheels speak against."""
+        beside = suggest.neighbours(self._installed, free)
+        resolved = alternatives(
+            free, beside, self._present, self._failing.spec.env, platform, also=tuple(also)
         )
-        changes += suggest.renamed(failing.facts, (each.name for each in changes))
-        if not changes or not versions or changes in tried:
-            continue
-        tried.add(changes)
-        for proposal in _proposed(failing, changes, "the index", versions):
-            enough = len(free)
-            yield proposal
+        changes = self._changes(free, resolved or {})
+        if not resolved or not changes or changes in self._tried:
+            return
+        self._tried.add(changes)
+        versions = {name: each.version for name, each in resolved.items()}
+        by_version = changed.changed_by_versions(self._failing.facts, changes, versions)
+        if not self._failing.takes(by_version):
+            return
+        after, held, left = self._with_wheels(changes, resolved, platform, versions)
+        if not self._failing.takes(after):
+            if rejected is not None:
+                rejected += [f"{each.name}!={each.after}" for each in changes if each.name in held]
+            return
+        told = f"the index; {', '.join(sorted(held))}: judged by the wheel" if held else "the index"
+        yield self._failing.proposal(changes, told, open=left)
+
+    def _changes(self, free: tuple[NormalizedName, ...], resolved: Resolved) -> tuple[Change, ...]:
+        present = self._present
+        changes = tuple(
+            Change(name=name, before=present[name].version if name in present else None, after=each.version)
+            for name, each in sorted(resolved.items())
+            if (name in free or name in present)
+            and (name not in present or present[name].version != each.version)
+        )
+        return changes + suggest.renamed(self._failing.facts, [each.name for each in changes])
+
+    def _with_wheels(
+        self,
+        changes: tuple[Change, ...],
+        resolved: Resolved,
+        platform: LockPlatform,
+        versions: Mapping[NormalizedName, str],
+    ) -> tuple[Facts, frozenset[NormalizedName], tuple[str, ...]]:
+        """Return the facts with what wheels tell, whose wheels told it, and what is left open."""
+        failing = self._failing
+        packages = [resolved[each.name] for each in changes if each.name in resolved]
+        looked = failing.wheels.look(packages, platform, failing.facts[SiteFacts].operators)
+        held = {name: each for name, each in looked.items() if isinstance(each, Candidate)}
+        mine = tuple(each for each in changes if each.name in held or each.after is None)
+        rest = tuple(each for each in changes if each not in mine)
+        if held:
+            brought = changed.brought_by_wheels(held.values())
+            excerpts = [excerpt for each in held.values() for excerpt in each.excerpts]
+            facts = failing.with_laid(brought, excerpts, mine)
+        else:
+            facts, rest = failing.facts, changes
+        after = changed.changed_by_versions(facts, rest, versions) if rest else facts
+        unread = tuple(
+            f"{name} {versions[name]}: {each.why}"
+            for name, each in looked.items()
+            if not isinstance(each, Candidate)
+        )
+        return after, frozenset(held), (*suggest.not_judged(facts, after), *unread)
 
 
-def _proposed(
-    failing: Failing, changes: tuple[Change, ...], source: str, resolved: Mapping[NormalizedName, str]
-) -> Iterator[Proposal]:
-    after = suggest.changed_by_versions(failing.facts, changes, resolved)
-    if suggest.accepted(failing.facts, failing.verdict, failing.judged(after)):
-        yield Proposal(changes=changes, source=source, open=suggest.not_judged(failing.facts, after))
+class _Overlays:
+    """Whole distributions of a reference, the fewest that do."""
 
+    def __init__(self, failing: Failing, reference: Reference) -> None:
+        self._failing = failing
+        self._reference = reference
 
-def _overlaid(failing: Failing, reference: Reference, names: Sequence[NormalizedName]) -> Iterator[Proposal]:
-    """Yield overlays of whole distributions, the smallest first, each simulated on its files."""
-    able = [change.name for change in suggest.differing(failing.facts, reference.facts, names)]
-    for taken in suggest.together(able):
-        changes = suggest.differing(failing.facts, reference.facts, taken)
-        laid = suggest.laid_objects(failing.facts, reference.facts, reference.venv, taken)
-        answer = reference.simulate(laid)
-        loads = _with_versions(LoadFacts.from_dict(answer), reference.facts[LoadFacts], changes)
-        after = suggest.laid_over(failing.facts, reference.facts, taken, loads)
-        after = after.but(GpuCodeFacts.from_dict(answer["gpu_code"]))
-        if suggest.accepted(failing.facts, failing.verdict, failing.judged(after)):
-            yield Proposal(changes=changes, source=f"whole distributions of {reference.venv}")
+    def search(self) -> Iterator[Proposal]:
+        """Yield the smallest sets that mend it; where only a large one does, one without a needless part."""
+        patched = {each.distribution for each in self._failing.spec.env.patches}
+        names = suggest.able(self._failing.facts, self._reference.installed, self._failing.verdict)
+        names = tuple(name for name in names if name not in patched)
+        enough = 0
+        for taken in suggest.together(names):
+            if enough and len(taken) > enough:
+                return
+            if proposal := self._proposed(taken):
+                enough = len(taken)
+                yield proposal
+        if not enough and (proposal := self._proposed(names)):
+            yield self._least(names, proposal)
 
+    def _least(self, names: tuple[NormalizedName, ...], proposal: Proposal) -> Proposal:
+        for name in reversed(names):
+            fewer = tuple(each for each in names if each != name)
+            if smaller := self._proposed(fewer):
+                names, proposal = fewer, smaller
+        return proposal
 
-def _with_versions(loads: LoadFacts, theirs: LoadFacts, changes: Sequence[Change]) -> LoadFacts:
-    names = {change.name for change in changes}
-    new = {str(change.name): change.after for change in changes if change.after}
-    return replace(
-        loads,
-        installed={**loads.installed, **new},
-        cuda=theirs.cuda if loads.package in names else loads.cuda,
-    )
+    def _proposed(self, names: tuple[NormalizedName, ...]) -> Proposal | None:
+        if not names:
+            return None
+        failing, reference = self._failing, self._reference
+        changes = suggest.taken_over(failing.facts, reference.installed, names)
+        brought, found = reference.bring(names)
+        if not failing.takes(failing.with_laid(brought, found.excerpts, changes)):
+            return None
+        out = tuple(each for each in changes if each.after is None)
+        overlay = re.sub(r"[^A-Za-z0-9._-]", "-", f"{'-'.join(names)}-of-{reference.host}")
+        proposal = failing.proposal(
+            changes,
+            f"whole distributions of {reference.host}:{reference.venv}",
+            overlays=("[[overlays]]", f'name = "{overlay}"'),
+        )
+        return replace(
+            proposal,
+            env=suggest.env_lines(out, failing.spec.env),
+            commands=(reference.command(overlay, names), *proposal.commands),
+        )
 
 
 def _platform(installed: Installed) -> LockPlatform | None:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pathlib
 import posixpath
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from hostenv.checks.driver_floor import DriverFloor
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
 from hostenv.errors import InputError, RefusedError
+from hostenv.facts.candidates import packed
 from hostenv.facts.gpu_code import CudaRuntime, DottedPair, GpuCodeFacts, GpuTargets
 from hostenv.facts.host import HostFacts
 from hostenv.facts.host_saved import SavedFacts
@@ -37,20 +39,23 @@ from hostenv.facts.surroundings import ServiceSettings, Surroundings
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
+from hostenv.workflows.candidates import Wheels, open_reference, reference_place
 from hostenv.workflows.host import read_state
 from hostenv.workflows.looking import look_at_site, site_facts
 from hostenv.workflows.probe import ProbeOptions, questions
-from hostenv.workflows.suggest import Failing, Reference, proposals
+from hostenv.workflows.suggest import Failing, proposals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hostenv.checks.judge import Verdict
     from hostenv.checks.suggest import Proposal
     from hostenv.errors import HostenvError
+    from hostenv.facts.candidates import Excerpt
     from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.spec import Spec
+    from hostenv.workflows.candidates import Reference
     from hostenv.workflows.events import Listener
     from hostenv.workflows.request import Request
 
@@ -104,6 +109,8 @@ def verify_abi(fleet: Fleet, request: Request, listener: Listener) -> tuple[Host
 
     Without hosts the fleet's defaults are judged. Raises :class:`InputError` where there is nothing to judge.
     """
+    if request.reference and not request.suggest:
+        raise InputError("--reference is what --suggest takes from", hint="add --suggest")
     words = request.hosts or fleet.default_hosts
     specs = {spec.name: spec for spec in fleet.select(words)}
     if not specs:
@@ -124,6 +131,7 @@ def verify_abi(fleet: Fleet, request: Request, listener: Listener) -> tuple[Host
 
 def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener: Listener) -> Judged:
     saved = SavedFacts.load(request.facts) if request.facts else None
+    place = reference_place(fleet, spec, request.reference) if request.reference else None
     reach = Reach(spec, specs=fleet.specs.values())
     turn.ends_with(reach.close)
     with reach:
@@ -141,7 +149,9 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
         judged = _judged(spec, venv, facts, answer)
         if request.suggest and not judged.verdict.passed:
             listener.phase(spec.name, "suggest")
-            judged = replace(judged, proposals=_proposals(reader, venv, facts, judged))
+            opened = open_reference(fleet, place, reach, turn, listener) if place else nullcontext()
+            with opened as reference:
+                judged = replace(judged, proposals=_proposals(reader, venv, facts, judged, reference))
     return judged
 
 
@@ -157,9 +167,14 @@ class _Reader:
     saved: SavedFacts | None
 
     def objects(
-        self, venv: str, *, cache: str | None = None, laid: Mapping[str, str | None] | None = None
+        self,
+        venv: str,
+        *,
+        cache: str | None = None,
+        laid: Sequence[Excerpt] | None = None,
+        gone: Sequence[str] = (),
     ) -> Mapping[str, Any]:
-        """Ask what the loader says of the objects of an environment, others ``laid`` over them."""
+        """Ask what the loader says of the objects of an environment, others ``laid`` over, some ``gone``."""
         self.listener.phase(self.spec.name, "objects")
         answer: Mapping[str, Any] = self.reach.agent.call(
             "abi.objects",
@@ -167,7 +182,9 @@ class _Reader:
             environment=_loader_settings(self.spec, venv),
             cache=cache,
             host=_saved_libraries(self.saved),
-            laid=laid,
+            laid=None if laid is None else [each.request for each in laid],
+            gone=gone,
+            data=None if laid is None else [packed(laid)],
         )
         return answer
 
@@ -198,17 +215,19 @@ class _Reader:
         )
 
 
-def _proposals(reader: _Reader, venv: str, facts: Facts, judged: Judged) -> tuple[Proposal, ...]:
-    failing = Failing(spec=reader.spec, facts=facts, verdict=judged.verdict, rules=RULES)
-    place = reader.request.reference
-    if place is None:
-        return proposals(failing, None)
-    if not posixpath.isabs(place):
-        raise InputError(f"--reference {place}: must be absolute", hint="name an environment on the host")
-    reference = Reference(
-        venv=place,
-        facts=reader.facts(place, reader.objects(place), own=False),
-        simulate=lambda laid: reader.objects(venv, laid=laid),
+def _proposals(
+    reader: _Reader, venv: str, facts: Facts, judged: Judged, reference: Reference | None
+) -> tuple[Proposal, ...]:
+    reach, spec = reader.reach, reader.spec
+    root = read_state(reach.agent, spec).root
+    failing = Failing(
+        spec=spec,
+        facts=facts,
+        verdict=judged.verdict,
+        rules=RULES,
+        simulate=lambda laid, gone: reader.objects(venv, laid=laid, gone=gone),
+        wheels=Wheels(agent=reach.agent, spec=spec, root=root),
+        own=reader.request.venv is None,
     )
     return proposals(failing, reference)
 
