@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pathlib
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from hostenv.agent import place, stream
 from hostenv.agent.folders import Folders
+from hostenv.agent.store import Place, Store
 from hostenv.agent.wire import AgentError
 from hostenv.errors import HostError, RefusedError
 from hostenv.machine import bulk
@@ -22,8 +25,7 @@ from hostenv.machine.agent import agent_on
 from hostenv.machine.local import LocalTransport
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hostenv.machine.agent import Agent
 
@@ -167,6 +169,108 @@ def test_a_link_at_the_place_is_replaced_and_not_written_through(
     bulk.send_files([agent], source, str(destination), files)
     assert outside.read_text() == "kept"
     assert not (destination / "empty").is_symlink()
+
+
+def sent(root: pathlib.Path, size: int, change: Callable[[pathlib.Path], object]) -> list[stream.Piece]:
+    """Return the stream of a file of ``size`` bytes that is changed when its first piece is on the way."""
+    path = root / "kernel/ops.bin"
+    path.parent.mkdir()
+    path.write_bytes(b"x" * size)
+    pieces = stream.send(str(root), [stream.Wanted("kernel/ops.bin", sha256sum(path))])
+    first = [bytes(next(pieces))]
+    change(path)
+    return [*first, *pieces]
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_named(tmp_path: pathlib.Path) -> None:
+    def shrink(path: pathlib.Path) -> None:
+        os.truncate(path, 1 << 20)
+
+    with pytest.raises(AgentError, match=rf"{tmp_path}/kernel/ops\.bin became shorter while it was read"):
+        sent(tmp_path, 3 << 20, shrink)
+
+
+@pytest.mark.parametrize("at", [0, (3 << 20) - 1])
+def test_a_file_that_changes_while_it_is_read_lands_as_it_was_named_or_not_at_all(
+    tmp_path: pathlib.Path, at: int
+) -> None:
+    def change(path: pathlib.Path) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(b"!")
+
+    (tmp_path / "there").mkdir()
+    pieces = sent(tmp_path / "there", 3 << 20, change)
+    (tmp_path / "here/kernel").mkdir(parents=True)
+    (tmp_path / "here/kernel/ops.bin").write_text("old")
+    place.begin(root=str(tmp_path / "here"), label="t")
+    landing = place.Landing(str(tmp_path / "here"), "t", source="/srv")
+    with pytest.raises(AgentError, match=r"^/srv/kernel/ops\.bin: landed with sha256"):
+        landing.receive(pieces)
+    landing.close()
+    assert (tmp_path / "here/kernel/ops.bin").read_text() == "old"
+
+
+def test_a_file_that_grows_while_it_is_read_lands_as_it_was_named(tmp_path: pathlib.Path) -> None:
+    def grow(path: pathlib.Path) -> None:
+        with path.open("ab") as file:
+            file.write(b"more")
+
+    (tmp_path / "there").mkdir()
+    pieces = sent(tmp_path / "there", 3 << 20, grow)
+    place.begin(root=str(tmp_path / "here"), label="t")
+    landing = place.Landing(str(tmp_path / "here"), "t")
+    landing.receive(pieces)
+    landing.settle()
+    landing.close()
+    assert (tmp_path / "here/kernel/ops.bin").read_bytes() == b"x" * (3 << 20)
+
+
+def _listening(path: pathlib.Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, _listening, lambda path: path.symlink_to("/etc/passwd"), os.mkdir],
+    ids=["FIFO", "socket", "link", "folder"],
+)
+def test_what_is_no_regular_file_is_not_sent_and_is_named(
+    agent: Agent, tmp_path: pathlib.Path, make: Callable[[pathlib.Path], None]
+) -> None:
+    make(tmp_path / "odd")
+    with pytest.raises(HostError, match=rf"{tmp_path}/odd is no regular file"):
+        bulk.receive_files([agent], str(tmp_path), tmp_path / "d", [bulk.File(path="odd", size=0)])
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+def test_holes_stay_holes(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, connections: int) -> None:
+    """A file of 24 MB of zeros and a few bytes, holes at its start, in the middle and at its end."""
+    monkeypatch.setattr(bulk, "RANGE", 4 << 20)
+    path = tmp_path / "source/sparse"
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        for at in (5 << 20, 13 << 20):
+            file.seek(at)
+            file.write(b"here")
+        file.truncate((24 << 20) + 1)
+    if path.stat().st_blocks * 512 > 1 << 20:
+        pytest.skip("no sparse files on this file system")
+    digest = sha256sum(path)
+    with contextlib.ExitStack() as stack:
+        agents = [
+            stack.enter_context(agent_on(LocalTransport("here"), python=sys.executable))
+            for _ in range(connections)
+        ]
+        files = [bulk.File(path="sparse", size=path.stat().st_size, sha256=digest)]
+        bulk.send_files(agents, path.parent, str(tmp_path / "d"), files)
+    store = Store(str(tmp_path / "store"))
+    store.prepare()
+    assert store.take(Place(str(tmp_path / "d/sparse")), digest, path.stat().st_size)
+    for landed in (tmp_path / "d/sparse", pathlib.Path(store.path(digest))):
+        assert sha256sum(landed) == digest
+        assert landed.stat().st_blocks * 512 < 8 << 20
 
 
 def test_what_a_killed_transfer_left_is_removed_by_the_next(agent: Agent, tmp_path: pathlib.Path) -> None:

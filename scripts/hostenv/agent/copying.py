@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
 from typing import BinaryIO
 
+from hostenv.agent.files import write_sparsely
 from hostenv.agent.venv import FICLONE
 
 _PIECE = 1 << 20
 
 
 def copy_checked(source: BinaryIO, target: BinaryIO, size: int) -> str:
-    """Copy ``source`` to ``target`` and return the sha256 of what was copied, at most ``size`` + 1 bytes."""
+    """Copy ``source`` to ``target`` and return the sha256 of what was copied, at most ``size`` + 1 bytes.
+
+    ``target`` is empty; holes stay holes.
+    """
     content = hashlib.sha256()
     left = size + 1
     while left > 0 and (piece := source.read(min(_PIECE, left))):
         content.update(piece)
-        target.write(piece)
+        write_sparsely(target.fileno(), piece)
         left -= len(piece)
+    os.ftruncate(target.fileno(), size + 1 - left)
     return content.hexdigest()
 
 

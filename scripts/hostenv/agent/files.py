@@ -9,7 +9,10 @@ import os
 import shutil
 import stat
 import tempfile
-from typing import Any, Dict
+from typing import Any, Dict, Union
+
+_HOLE = 64 << 10
+"""Bytes of zeros from which they take no room on the disk: what a sparse file was stays one."""
 
 
 def open_regular(path: str, flags: int = os.O_RDONLY, mode: int = 0o644) -> int:
@@ -31,6 +34,19 @@ def remove(path: str) -> None:
             shutil.rmtree(path)
         else:
             os.unlink(path)
+
+
+def write_sparsely(file: int, piece: Union[bytes, bytearray, memoryview]) -> None:
+    """Write all of ``piece`` where the descriptor stands; a piece of zeros that is long becomes a hole.
+
+    A hole at the end is there only after ``os.ftruncate``.
+    """
+    if len(piece) >= _HOLE and not (piece[0] or piece[-1] or bytes(piece).strip(b"\0")):
+        os.lseek(file, len(piece), os.SEEK_CUR)
+        return
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(file, view) :]
 
 
 def write_file(path: str, content: bytes, mode: int = 0o644) -> None:

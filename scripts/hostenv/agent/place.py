@@ -8,7 +8,7 @@ import os
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 from hostenv.agent.amounts import megabytes
-from hostenv.agent.files import sync_volume
+from hostenv.agent.files import sync_volume, write_sparsely
 from hostenv.agent.folders import Folders, split
 from hostenv.agent.stream import Piece, Reader, Unit, Wanted, send
 from hostenv.agent.wire import AgentError, Wire
@@ -34,19 +34,20 @@ class _Landed(NamedTuple):
 class Landing:
     """The receiving end of a stream below ``root``; several may share one ``label``.
 
-    A whole file is hashed as it lands and refused where its digest is not the one that came with it.
-    Nothing appears under its own path before :meth:`settle`. Ranges of a file are gathered and wait for
-    :func:`finish`; ``gathered`` has one of them a path. Raises :class:`AgentError`; what is in place by then
-    stays.
+    A whole file is hashed as it lands and refused where its digest is not the one that came with it; the
+    error names it below ``source``, the folder that it comes from. Nothing appears under its own path before
+    :meth:`settle`. Ranges of a file are gathered and wait for :func:`finish`; ``gathered`` has one of them a
+    path. Raises :class:`AgentError`; what is in place by then stays.
     """
 
-    def __init__(self, root: str, label: str, *, durable: bool = True) -> None:
+    def __init__(self, root: str, label: str, *, durable: bool = True, source: str = "") -> None:
         self.digests: Dict[str, str] = {}
         self.gathered: Dict[str, Unit] = {}
         self._folders = Folders(root)
         self._beside = incoming(root, label)
         self._incoming = os.open(self._beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._durable = durable
+        self._source = source
         self._waiting: List[_Landed] = []
         self._waiting_bytes = 0
         self._count = 0
@@ -98,12 +99,13 @@ class Landing:
             missing = unit.size
             for piece in reader.body(unit.size):
                 digest.update(piece)
-                _write(file, piece)
+                write_sparsely(file, piece)
                 missing -= len(piece)
+            os.ftruncate(file, unit.size - missing)
             _finish(file, unit)
         finally:
             os.close(file)
-        _require_digest(unit, digest.hexdigest(), missing)
+        _require_digest(os.path.join(self._source, unit.path), unit, digest.hexdigest(), missing)
         self.digests[unit.path] = digest.hexdigest()
         self.adopt(unit, beside)
 
@@ -112,12 +114,10 @@ class Landing:
         self.gathered[unit.path] = unit
         file = os.open(beside, _NEW, 0o600, dir_fd=self._incoming)
         try:
-            place = unit.offset
+            os.lseek(file, unit.offset, os.SEEK_SET)
             for piece in reader.body(unit.length):
-                while piece:
-                    written = os.pwrite(file, piece, place)
-                    piece = piece[written:]  # noqa: PLW2901  what is left of it
-                    place += written
+                write_sparsely(file, piece)
+            os.ftruncate(file, unit.size)  # never shrinks it: no range lies beyond
         finally:
             os.close(file)
 
@@ -181,26 +181,26 @@ def get(wire: Wire, *, root: str, wanted: Sequence[Sequence[Any]]) -> None:
     wire.end_data()
 
 
-def finish(
+def finish(  # noqa: PLR0913  one request of the protocol, by keyword
     wire: Any = None,
     *,
     root: str,
     label: str,
     ranged: Sequence[Tuple[str, int, int, int, str]] = (),
     durable: bool = True,
+    source: str = "",
 ) -> Dict[str, str]:
     """Check and place the files that came in ranges (path, mode, size, mtime in ns, digest); tidy up.
 
-    Returns their digests by path.
+    Returns their digests by path. An error names a file below ``source``.
     """
     del wire
     landing = Landing(root, label, durable=durable)
     try:
         for path, mode, size, mtime_ns, sha256 in ranged:
             unit = Unit(path, mode, size, 0, size, mtime_ns, sha256)
-            landing.digests[path] = _check_gathered(
-                os.path.join(incoming(root, label), gathered_name(path)), unit
-            )
+            beside = os.path.join(incoming(root, label), gathered_name(path))
+            landing.digests[path] = _check_gathered(beside, os.path.join(source, path), unit)
             landing.adopt(unit, gathered_name(path))
         landing.settle()
     finally:
@@ -210,7 +210,7 @@ def finish(
     return landing.digests
 
 
-def _check_gathered(beside: str, unit: Unit) -> str:
+def _check_gathered(beside: str, name: str, unit: Unit) -> str:
     digest = hashlib.sha256()
     missing = unit.size
     file = os.open(beside, os.O_RDONLY | os.O_CLOEXEC)
@@ -222,7 +222,7 @@ def _check_gathered(beside: str, unit: Unit) -> str:
         _finish(file, unit)
     finally:
         os.close(file)
-    _require_digest(unit, digest.hexdigest(), missing)
+    _require_digest(name, unit, digest.hexdigest(), missing)
     return digest.hexdigest()
 
 
@@ -231,15 +231,10 @@ def _finish(file: int, unit: Unit) -> None:
     os.utime(file, ns=(unit.mtime_ns, unit.mtime_ns))
 
 
-def _require_digest(unit: Unit, digest: str, missing: int) -> None:
+def _require_digest(name: str, unit: Unit, digest: str, missing: int) -> None:
     if missing:
-        message = f"{unit.path}: the stream ended {missing} bytes before the file did"
+        message = f"{name}: the stream ended {missing} bytes before the file did"
         raise AgentError(message)
     if unit.sha256 and unit.sha256 != digest:
-        message = f"{unit.path}: landed with sha256 {digest}, expected {unit.sha256}"
+        message = f"{name}: landed with sha256 {digest}, expected {unit.sha256}"
         raise AgentError(message, "the source is not the file that was named: nothing was put in its place")
-
-
-def _write(file: int, piece: memoryview) -> None:
-    while piece:
-        piece = piece[os.write(file, piece) :]

@@ -7,6 +7,7 @@ a large one may come as several ranges, over several connections.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -17,6 +18,8 @@ from hostenv.agent.wire import PIECE, AgentError
 
 HEAD = struct.Struct(">HHQQQq?32s")
 _LONGEST_PATH = 4096
+_NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})
+"""What opening a symbolic link, and a socket, gives (open(2), O_NOFOLLOW)."""
 _SMALL = 64 << 10
 """Bytes up to which a file travels in one piece with its neighbours."""
 
@@ -70,9 +73,9 @@ def send(root: str, wanted: Iterable[Wanted]) -> Iterator[Piece]:
                 if unit.length > _SMALL:
                     yield gathered
                     gathered = bytearray()
-                    yield from _read_pieces(descriptor, unit)
+                    yield from _read_pieces(descriptor, unit, root)
                 else:
-                    gathered += b"".join(_read_pieces(descriptor, unit))
+                    gathered += b"".join(_read_pieces(descriptor, unit, root))
             finally:
                 os.close(descriptor)
             if len(gathered) > PIECE - _SMALL - _LONGEST_PATH - HEAD.size:
@@ -85,14 +88,20 @@ def send(root: str, wanted: Iterable[Wanted]) -> Iterator[Piece]:
 
 
 def _open(folders: Folders, wanted: Wanted) -> Tuple[int, Unit]:
+    place = os.path.join(folders.root, wanted.path)
     folder, name = folders.locate(wanted.path)
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            raise AgentError(f"{place} is no regular file") from error
+        raise OSError(error.errno, error.strerror, place) from error
     found = os.fstat(descriptor)
     length = found.st_size - wanted.offset if wanted.length is None else wanted.length
     if not stat.S_ISREG(found.st_mode) or wanted.offset + length > found.st_size:
         os.close(descriptor)
-        message = f"{os.path.join(folders.root, wanted.path)} is no regular file, or shorter than it was"
-        raise AgentError(message)
+        what = "is shorter than it was" if stat.S_ISREG(found.st_mode) else "is no regular file"
+        raise AgentError(f"{place} {what}")
     return descriptor, Unit(
         path=wanted.path,
         mode=stat.S_IMODE(found.st_mode),
@@ -104,12 +113,12 @@ def _open(folders: Folders, wanted: Wanted) -> Tuple[int, Unit]:
     )
 
 
-def _read_pieces(descriptor: int, unit: Unit) -> Iterator[bytes]:
+def _read_pieces(descriptor: int, unit: Unit, root: str) -> Iterator[bytes]:
     place, end = unit.offset, unit.offset + unit.length
     while place < end:
         piece = os.pread(descriptor, min(PIECE, end - place), place)
         if not piece:
-            message = f"{unit.path} became shorter while it was read"
+            message = f"{os.path.join(root, unit.path)} became shorter while it was read"
             raise AgentError(message)
         place += len(piece)
         yield piece

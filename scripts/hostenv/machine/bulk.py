@@ -91,7 +91,9 @@ def send_files(
     with _told_as_host_error(agents[0].host):
         digests = _merged(_on_each(agents, work))
     ranged = [_range_entry(source / file.path, file) for file in transfer.ranged]
-    digests |= agents[0].call("place.finish", root=destination, label=label, ranged=ranged)
+    digests |= agents[0].call(
+        "place.finish", root=destination, label=label, ranged=ranged, source=str(source)
+    )
     return digests
 
 
@@ -112,7 +114,7 @@ def receive_files(
     gathered: dict[str, stream.Unit] = {}
 
     def work(agent: Agent) -> Mapping[str, str]:
-        landing = place.Landing(root, label)
+        landing = place.Landing(root, label, source=source)
         try:
             while wanted := transfer.take_some():
                 _receive(agent, source, wanted, landing, on_progress)
@@ -128,7 +130,7 @@ def receive_files(
         entries = [
             (unit.path, unit.mode, unit.size, unit.mtime_ns, unit.sha256) for unit in gathered.values()
         ]
-        return digests | place.finish(root=root, label=label, ranged=entries)
+        return digests | place.finish(root=root, label=label, ranged=entries, source=source)
 
 
 class _Transfer:
