@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shutil
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -65,7 +66,9 @@ def test_nothing_staged_is_refused(two: Repository) -> None:
     assert "nothing is staged" in ran.message
 
 
-def test_a_rollback_returns_and_holds_and_again_goes_forward(two: Repository) -> None:
+def test_a_rollback_returns_and_holds_and_again_goes_forward(
+    two: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
     old = build(two, "1.0")
     new = build(two, "2.0")
 
@@ -76,8 +79,11 @@ def test_a_rollback_returns_and_holds_and_again_goes_forward(two: Repository) ->
     assert version(two) == "1.0"
     assert two.build().host["headline"] == "nothing to do"
 
+    capsys.readouterr()
     again = two.run("rollback").host
     assert (again["build"], again["generation"], version(two)) == (new, 4, "2.0")
+    plan = capsys.readouterr().err
+    assert "2.0 crashes on load" in plan.splitlines()[1], "why it is held is said first"
 
 
 def test_a_switch_lifts_the_hold(two: Repository) -> None:
@@ -117,12 +123,22 @@ def test_the_build_can_be_named(two: Repository) -> None:
     assert version(two) == "1.0"
 
 
-def test_the_first_generation_has_none_to_go_back_to(two: Repository) -> None:
-    build(two, "1.0")
+def test_where_there_is_nothing_to_go_back_to_a_rollback_says_why(two: Repository) -> None:
     ran = two.run("rollback")
     assert ran.document["outcome"] == "refused"
-    assert "no generation to go back to" in ran.message
+    assert "nothing was ever current there" in ran.message
+    assert not two.root.exists()
+    old = build(two, "1.0")
+    ran = two.run("rollback")
+    assert ran.document["outcome"] == "refused"
+    assert "generation 1 was the first: there is no generation to go back to" in ran.message
     assert not (two.root / "hold.json").exists()
+    build(two, "2.0")
+    shutil.rmtree(two.root / "builds" / old)
+    ran = two.run("rollback")
+    assert ran.document["outcome"] == "refused"
+    assert "the build of generation 1, which was current before, is gone" in ran.message
+    assert version(two) == "2.0"
 
 
 def test_a_link_that_is_missing_is_made_without_a_new_generation(two: Repository) -> None:

@@ -315,7 +315,9 @@ def test_a_real_shared_object_is_described_as_readelf_sees_it(trio: Trio) -> Non
     assert binary["machine"] == platform.machine()
 
 
-def test_prune_removes_contents_that_no_build_names_with_all_else(trio: Trio) -> None:
+def test_prune_announces_and_removes_contents_that_no_build_names(
+    trio: Trio, capsys: pytest.CaptureFixture[str]
+) -> None:
     trio.done("overlay", "ref", "ours", "kernel")
     trio.specs("demo==1.0", "kernel==1.0", more=USE + "[reference]\nhost = 'ref'\n", hosts=("one",))
     trio.done("build_env", "one")
@@ -324,9 +326,14 @@ def test_prune_removes_contents_that_no_build_names_with_all_else(trio: Trio) ->
     stray = store / "ab" / ("ab" * 32)
     stray.write_bytes(b"of an overlay that was withdrawn")
     there = digests(store)
-    (trio.root("one") / "builds/.tmp-left").mkdir()
-    trio.done("prune", "one")
+    capsys.readouterr()
+    trio.done("prune", "one", "--despite-unknown", "--dry-run")
+    said = f"remove   1 content of overlays: {stray.stat().st_size} bytes, no build's, in {store}"
+    assert said in capsys.readouterr().err
+    assert stray.exists()
+    trio.done("prune", "one", "--despite-unknown")
     assert not stray.exists()
+    assert trio.done("prune", "one", "--despite-unknown").host["headline"] == "nothing to remove"
     assert digests(store) == {path: each for path, each in there.items() if path != f"ab/{'ab' * 32}"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
@@ -76,7 +77,7 @@ def test_two_targets_become_what_the_reference_is_and_a_second_run_does_nothing(
 def test_a_dry_run_shows_the_plan_and_writes_nothing(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     sync(trio, "--dry-run")
     shown = capsys.readouterr().err
-    assert "series   demo-1.0: 1 patch(es)" in shown
+    assert "series   demo-1.0: 1 patch" in shown
     assert "overlay  ours: kernel 1.0" in shown
     assert "of overlays, to" in shown
     assert not trio.root("one").exists()
@@ -96,6 +97,16 @@ def test_a_reference_whose_spec_moved_on_is_refused(trio: Trio) -> None:
     trio.repository.series("demo-1.0", ADDING)
     ran = trio.run("sync_patches", "ref", *TARGETS)
     assert "its spec makes build" in ran.message
+
+
+def test_a_reference_that_is_held_says_who_holds_it_and_why_before_anything_else(trio: Trio) -> None:
+    trio.done("rollback", "ref", "--why", "the overlay crashes")
+    ran = trio.run("sync_patches", "ref", *TARGETS)
+    first = ran.message.splitlines()[1]
+    assert "the overlay crashes" in first
+    assert getpass.getuser() in first
+    assert "nox -s switch -- ref" in first
+    assert not trio.root("one").exists()
 
 
 def test_a_patch_that_was_silently_not_applied_is_no_success(trio: Trio) -> None:

@@ -6,6 +6,7 @@ only then it is deleted. Killed in between, what is left bears no id, and the ne
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -66,6 +67,16 @@ def wheels(wire: Wire, *, root: str, builds: List[str], locked: List[str]) -> Li
     return found
 
 
+def contents(wire: Wire, *, root: str, builds: List[str]) -> Dict[str, int]:
+    """Return how many contents of overlays none of ``builds`` names: ``files``, and their ``size``."""
+    del wire
+    sizes = []
+    for path in store.unnamed(Layout(os.path.expanduser(root)), builds):
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(os.lstat(path).st_size)
+    return {"files": len(sizes), "size": sum(sizes)}
+
+
 class _Removal:
     """One run, under the lock."""
 
@@ -119,7 +130,7 @@ class _Removal:
                 self._delete(path)
         for path in inventory.stale_generations(self._layout):
             self._delete(path)
-        contents = store.unnamed(self._layout)
+        contents = store.unnamed(self._layout, self._layout.finished_builds())
         if contents:
             self.freed += sum(os.lstat(path).st_size for path in contents)
             for path in contents:

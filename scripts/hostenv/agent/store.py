@@ -17,7 +17,7 @@ import stat
 import tempfile
 import zipfile
 import zlib
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from hostenv.agent import tree
 from hostenv.agent.copying import copy_checked
@@ -93,10 +93,10 @@ def relative(sha256: str) -> str:
     return f"{sha256[:2]}/{sha256}"
 
 
-def unnamed(layout: Layout) -> List[str]:
-    """Return the paths of contents that the overlays of no finished build name."""
+def unnamed(layout: Layout, builds: Iterable[str]) -> List[str]:
+    """Return the paths of contents that the overlays of none of ``builds`` name."""
     named: Set[str] = set()
-    for build in layout.finished_builds():
+    for build in builds:
         folder = os.path.join(layout.build(build), OWN, "overlays")
         for name in _listed(folder):
             if name.endswith(".files"):

@@ -52,6 +52,8 @@ class Activate:
         if state.current_build != self.build or state.hold:
             now = f"from build {state.current_build}" if state.current_build else "for the first time"
             lines.append(f"switch   current → build {self.build}, {now}")
+        if state.hold and self.hold:
+            lines.insert(0, f"held     by {state.hold.by}: {state.hold.why}")
         if state.hold and not self.hold:
             lines.append(f"hold     lifted (set by {state.hold.by}: {state.hold.why})")
         if self.hold:

@@ -28,6 +28,14 @@ class Wheel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Contents:
+    """Contents of overlays in the store that no build names: how many ``files``, ``size`` in bytes."""
+
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Pruned:
     """What was removed (paths), what stayed after all (build → why), and the bytes that were freed."""
 
@@ -38,10 +46,11 @@ class Pruned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prune:
-    """Remove ``builds`` and ``wheels``, and everything unfinished."""
+    """Remove ``builds`` and ``wheels``, everything unfinished, and what of the store no build names then."""
 
     builds: tuple[BuildFacts, ...]
     wheels: tuple[Wheel, ...] = ()
+    contents: Contents | None = None
 
     def plan(self, found: RootBuilds, *, despite_unknown: bool = False) -> tuple[str, ...]:
         """Say what will be removed.
@@ -64,6 +73,10 @@ class Prune:
         lines += [
             f"remove   {each.name}: {megabytes(each.size)}, no build's and no lock's" for each in self.wheels
         ]
+        if self.contents and self.contents.files:
+            count, size = self.contents.files, megabytes(self.contents.size)
+            what = f"{count} content{'' if count == 1 else 's'} of overlays"
+            lines.append(f"remove   {what}: {size}, no build's, in {found.root}/store")
         return tuple(lines)
 
     def apply(

@@ -11,7 +11,7 @@ from hostenv.facts.builds import RootBuilds
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.lock import Lock
-from hostenv.steps.prune import Prune, Wheel, removable
+from hostenv.steps.prune import Contents, Prune, Wheel, removable
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
 
@@ -71,7 +71,7 @@ def prune(session: Session, spec: Spec, turn: Turn) -> HostResult:
         found = read_builds(host.agent, spec)
         going = removable(found.builds, spec.build.keep)
         wheels = _wheels(session.fleet, host, found, going) if request.wheels else ()
-        step = Prune(builds=going, wheels=wheels)
+        step = Prune(builds=going, wheels=wheels, contents=_contents(host, found, going))
         lines = step.plan(found, despite_unknown=request.despite_unknown)
         if not lines:
             return HostResult(host=spec.name, headline="nothing to remove")
@@ -88,6 +88,13 @@ def prune(session: Session, spec: Spec, turn: Turn) -> HostResult:
         changed=bool(done.removed),
         notes=tuple(f"build {build} stays: it {why}" for build, why in done.kept.items()),
     )
+
+
+def _contents(host: OpenHost, found: RootBuilds, going: tuple[object, ...]) -> Contents:
+    """Return what lies in the host's store for no build that stays."""
+    staying = [each.build for each in found.builds if each not in going]
+    answer = host.agent.call("builds.contents", root=found.root, builds=staying)
+    return Contents(files=answer["files"], size=answer["size"])
 
 
 def _wheels(fleet: Fleet, host: OpenHost, found: RootBuilds, going: tuple[object, ...]) -> tuple[Wheel, ...]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from hostenv.checks.comparison import Comparison, Demands
     from hostenv.facts.manifest import Difference
+    from hostenv.facts.root import Hold
     from hostenv.spec.overlaylist import OverlayFile
     from hostenv.steps.build import BuildInputs
     from hostenv.workflows.host import OpenHost
@@ -58,6 +59,11 @@ class Reference:
         environments = (self._reading.venv,)
         root = self._reading.state.root
         return Source(self._reading.reach, root=root, environments=environments, turn=self._turn)
+
+    @property
+    def hold(self) -> Hold | None:
+        """The hold that somebody set there, if its environment is the build that is current."""
+        return self._reading.state.hold if self.environment.look.build else None
 
     def _inputs(self) -> BuildInputs:
         spec, session = self._reading.spec, self._session

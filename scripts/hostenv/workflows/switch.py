@@ -90,11 +90,22 @@ def _staged_receipt(host: OpenHost) -> Mapping[str, Any]:
 
 
 def _previous_receipt(host: OpenHost) -> Mapping[str, Any]:
-    previous = host.state.receipt.get("previous")
+    name, state = host.spec.name, host.state
+    previous, there = state.receipt.get("previous"), f"nox -s builds -- {name} shows what is there"
+    if state.generation is None:
+        raise RefusedError(f"{name}: nothing was ever current there: no generation to go back to", hint=there)
+    if previous is None:
+        raise RefusedError(
+            f"{name}: generation {state.generation} was the first: there is no generation to go back to",
+            hint=f"{there}; `nox -s switch -- {name}` activates a staged one",
+        )
     for receipt in _history(host):
-        if receipt.get("generation") == previous:
+        if receipt.get("generation") == previous and receipt["build"] in state.builds:
             return receipt
-    raise RefusedError(f"{host.spec.name}: there is no generation to go back to")
+    raise RefusedError(
+        f"{name}: the build of generation {previous}, which was current before, is gone",
+        hint=f"{there}; --build ID goes back to another that was current",
+    )
 
 
 def _receipt_of(host: OpenHost, build: str) -> Mapping[str, Any]:

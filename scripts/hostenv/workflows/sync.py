@@ -64,6 +64,8 @@ def _require_no_drift(session: Session, reference: Reference) -> None:
             hint=f"read what was written, let {reference.name} and its targets extend it, and run again: "
             + "; ".join(result.notes),
         )
+    if drift and reference.hold:
+        drift = (_held(reference), *drift)
     if drift:
         more = [f"and {len(drift) - _SHOWN} more"] if len(drift) > _SHOWN else []
         raise RefusedError(
@@ -71,6 +73,13 @@ def _require_no_drift(session: Session, reference: Reference) -> None:
             + "\n".join([*drift[:_SHOWN], *more]),
             hint=f"--from-drift captures it first; nox -s match -- {reference.name} shows a build's edits",
         )
+
+
+def _held(reference: Reference) -> str:
+    """Say that somebody holds the reference where it is: no drift, but why it is not what its spec says."""
+    hold = reference.hold
+    by, why = (hold.by, hold.why) if hold else ("", "")
+    return f"held by {by}: {why}; `nox -s switch -- {reference.name}` moves it on"
 
 
 def _on_target(session: Session, spec: Spec, turn: Turn, reference: Reference) -> HostResult:
