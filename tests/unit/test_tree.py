@@ -311,6 +311,58 @@ def test_two_processes_say_what_one_says(tmp_path: pathlib.Path) -> None:
     assert hashing.examine(jobs, workers=3) == hashing.examine(jobs, workers=1)
 
 
+def many_folders(folder: pathlib.Path) -> pathlib.Path:
+    """Make an environment with enough folders for a second process, and something of every kind in them."""
+    files = {f"pkg{number}/sub/{name}.py": name for number in range(80) for name in "abc"}
+    root = make_environment(folder, {**files, "pkg1.dist-info/RECORD": "", "pkg1.dist-info/INSTALLER": "uv"})
+    (root / SITE / "pkg2/sub/link.py").symlink_to("a.py")
+    (root / SITE / "pkg3/out.py").symlink_to("/etc/hostname")
+    os.mkfifo(root / SITE / "pkg4/sub/pipe")
+    os.link(root / SITE / "pkg5/sub/a.py", root / SITE / "pkg6/sub/other.py")
+    return root
+
+
+def seen_by(found: walk.Walked) -> tuple[object, ...]:
+    """Return all that a walk tells, in an order."""
+    told = (found.files, found.links, found.digests, found.left_out, found.newest, found.shared)
+    return (*told, sorted(found.problems))
+
+
+@pytest.mark.parametrize("fate", ["answers", "dies", "cannot be started"])
+def test_a_walk_by_two_processes_sees_what_one_sees(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    folder = many_folders(tmp_path / "env")
+    root = os.fsencode(folder)
+    alone = walk.walk(root, helper=False)
+    assert {os.fsdecode(path) for path in alone.files if path.startswith(b"lib/")} == {
+        str(path.relative_to(folder))
+        for path in (folder / "lib").rglob("*")
+        if path.is_file() and not path.is_symlink() and path.name != "INSTALLER"
+    }
+    assert alone.shared == 2
+    answers = walk.Walked.packed
+    asked = os.pipe()
+
+    def packed(self: walk.Walked) -> tuple[object, ...]:
+        os.write(asked[1], b"x")
+        if fate == "dies":
+            os._exit(9)
+        return answers(self)
+
+    def no_process() -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(walk.Walked, "packed", packed)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    if fate == "cannot be started":
+        monkeypatch.setattr(os, "fork", no_process)
+    assert seen_by(walk.walk(root)) == seen_by(alone)
+    os.close(asked[1])
+    assert os.read(asked[0], 9) == (b"" if fate == "cannot be started" else b"x")
+    os.close(asked[0])
+
+
 def test_work_is_shared_by_bytes() -> None:
     sizes = [900 << 20, 10, 20, 500 << 20, 450 << 20] + [1000] * 1000
     shares = hashing.share_out(sizes, 2)

@@ -122,13 +122,11 @@ def stat_digest(real: str, walked: walk.Walked, moment: int) -> Optional[str]:
     """
     if walked.problems:
         return None
-    files = walked.files
-    if not all(statcache.settled(file.key, moment) for file in files.values()):
+    if not statcache.all_settled(walked.newest, (file.key for file in walked.files.values()), moment):
         return None
-    content = hashlib.sha256(b"hostenv stat 1\0%s\0%s\0" % ((machine_id() or "").encode(), os.fsencode(real)))
-    for path in sorted(files):
-        mode, _, key = files[path]
-        content.update(b"%b\0%o\0%b" % (path, mode, key))
+    content = hashlib.sha256(b"hostenv stat 2\0%s\0%s\0" % ((machine_id() or "").encode(), os.fsencode(real)))
+    for folder in sorted(walked.digests):
+        content.update(b"d%b\0%b" % (folder, walked.digests[folder]))
     for path in sorted(walked.links):
         content.update(b"l%b\0%b\0" % (path, walked.links[path]))
     return content.hexdigest()

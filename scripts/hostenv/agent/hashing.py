@@ -11,11 +11,11 @@ import mmap
 import os
 import struct
 import sys
-import warnings
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence
 
 from hostenv.agent import bytecode, statcache
+from hostenv.agent.child import fork
 from hostenv.agent.wire import AgentError
 
 WORKERS = 2
@@ -132,10 +132,7 @@ class _Board:
 def _fork(jobs: Sequence[Job], share: Sequence[int], board: _Board, number: int) -> int:
     """Start a child that works off its share and ends: it returns from here in the parent only."""
     parent = os.getpid()
-    with warnings.catch_warnings():
-        # 3.12 warns of threads. The child takes no lock of theirs: it reads files, hashes, and ends.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    child = fork()
     if child:
         return child
     status = 70  # EX_SOFTWARE, until the work is done

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, Mapping, 
 
 from hostenv.agent import elfsymbols
 from hostenv.agent.binding import Universe
+from hostenv.agent.child import fork
 from hostenv.agent.elfsymbols import Asked, Group, Offer, Symbols
 from hostenv.agent.loadermodel import File, Identity, System
 
@@ -64,7 +65,7 @@ class _Helper:
     def __init__(self, files: HostFiles, paths: List[str]) -> None:
         asking, answering = os.pipe(), os.pipe()
         self._paths = paths
-        self._process = os.fork()
+        self._process = fork()
         if self._process == 0:
             with contextlib.suppress(BaseException):  # a child must not run its parent's code
                 os.close(asking[1])

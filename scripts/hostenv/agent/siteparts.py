@@ -87,18 +87,18 @@ def may_not_run(root: str) -> bool:
 
 def hard_links(root: bytes, walked: Walked, changed: Iterable[str]) -> Dict[str, Any]:
     """Return how many files share their inode with another name, of how many, and which of ``changed`` do."""
-    shared: Set[bytes] = set()
-    for path in walked.files:
-        try:
-            if os.lstat(os.path.join(root, path)).st_nlink > 1:
-                shared.add(path)
-        except OSError:
-            continue
     return {
-        "shared": len(shared),
+        "shared": walked.shared,
         "of": len(walked.files),
-        "changed": sorted(set(changed) & set(map(text, shared))),
+        "changed": sorted(path for path in set(changed) if _is_shared(os.fsdecode(root) + "/" + path)),
     }
+
+
+def _is_shared(path: str) -> bool:
+    try:
+        return os.lstat(path).st_nlink > 1
+    except OSError:
+        return False
 
 
 def scripts(root: bytes, walked: Walked) -> List[Dict[str, Any]]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from typing import Dict, Optional, Set
+from typing import Dict, Iterable, Optional, Set
 
 from hostenv.agent.files import write_file
 
-_KEY = struct.Struct("<QQQqq")
+FIELDS = "QQQqq"
+"""How a key is packed, little endian: device, inode, size, mtime, ctime."""
+_KEY = struct.Struct("<" + FIELDS)
 KEY_SIZE = _KEY.size
 _DIGEST = struct.Struct(f"{KEY_SIZE}s32s")
 _NORMAL = struct.Struct(f"{KEY_SIZE}s40s")
@@ -44,6 +46,11 @@ def settled(file_key: bytes, moment: int) -> bool:
     """Tell whether the file's last change lies safely before ``moment`` (``time.time_ns()``)."""
     changed: int = _KEY.unpack(file_key)[4]
     return changed < moment - (_FINE_GRAIN if changed % 1_000_000 else _COARSE_GRAIN)
+
+
+def all_settled(newest: int, file_keys: Iterable[bytes], moment: int) -> bool:
+    """Tell whether all files are settled, the ``newest`` of which last changed then."""
+    return newest < moment - _COARSE_GRAIN or all(settled(each, moment) for each in file_keys)
 
 
 class StatCache:
