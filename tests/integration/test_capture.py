@@ -109,7 +109,7 @@ def test_what_works_by_hand_is_described_proven_and_brought_to_two_targets(trio:
 def test_a_dry_run_says_what_would_be_written(trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     trio.done("capture", "ref", "--dry-run")
     shown = capsys.readouterr().err
-    assert "series   patches/demo-1.0: 3 file(s) in 1 patch(es)" in shown
+    assert "series   patches/demo-1.0: 3 files in 1 patch" in shown
     assert "no index serves" in shown or "was installed from file" in shown
     assert not (trio.repository.path / "overlays").exists()
     assert not (trio.repository.path / "envspecs/classes").exists()

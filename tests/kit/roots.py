@@ -16,7 +16,7 @@ def root_state(*, arch: str = "x86_64", glibc: str | None = "2.34", free: int = 
         "machine": {"arch": arch, "glibc": glibc, "machine_id": "0" * 32},
         "free": free,
         "noexec": False,
-        "writable": True,
+        "unwritable": None,
         "builds": [],
         "unsound": [],
         "generation": None,

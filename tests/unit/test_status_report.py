@@ -35,7 +35,7 @@ def line(**changes: Any) -> HostLine:
         "machine": {"arch": "x86_64", "glibc": "2.39", "machine_id": None},
         "free": 100 << 30,
         "noexec": False,
-        "writable": True,
+        "unwritable": None,
         "builds": [OLD, NEW],
         "unsound": [],
         "generation": 7,

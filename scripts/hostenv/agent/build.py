@@ -11,7 +11,7 @@ import zlib
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from hostenv.agent import distinfo, overlaying, polite, record, running, tree, venv, wheels
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.agent.files import put_in_place, remove, sync_folder, sync_volume, write_file
 from hostenv.agent.layout import OWN, Layout
 from hostenv.agent.store import Store
@@ -226,7 +226,7 @@ def _check_unused(finished: str, plan: Dict[str, Any]) -> None:
     users = [] if plan["despite_running"] else running.users_of([finished])
     if users:
         named = "; ".join(f"pid {each['pid']} {each['name']} ({each['how']})" for each in users[:8])
-        message = f"{len(users)} running process(es) use {finished}: {named}"
+        message = f"{finished} has {counted(len(users), 'running process', 'running processes')}: {named}"
         raise AgentError(message, hint="stop them, or pass --despite-running", outcome="refused")
 
 

@@ -8,6 +8,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 from hostenv.agent import running
+from hostenv.agent.amounts import counted
 from hostenv.agent.files import put_in_place, remove, replace_link, sync_folder, write_json
 from hostenv.agent.layout import Layout, read_json
 from hostenv.agent.wire import AgentError, Wire
@@ -107,7 +108,8 @@ class _RunningError(AgentError):
         named = "; ".join(f"pid {each['pid']} {each['name']} ({each['how']})" for each in through[:_NAMED])
         more = f"; and {len(through) - _NAMED} more" if len(through) > _NAMED else ""
         super().__init__(
-            f"{len(through)} running process(es) use the environment through its link: {named}{more}",
+            f"{counted(len(through), 'running process uses', 'running processes use')} the environment "
+            f"through its link: {named}{more}",
             hint="their lazy imports would come from the new build; stop them, or pass --despite-running",
             outcome="refused",
         )

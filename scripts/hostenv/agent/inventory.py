@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Container, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from hostenv.agent import users
-from hostenv.agent.layout import OWN, Layout, is_identifier, read_json
+from hostenv.agent.layout import OWN, Layout, is_identifier, is_there, read_json
 
 if TYPE_CHECKING:
     from hostenv.agent.users import Named
@@ -137,7 +137,7 @@ def describe(
         "activated": max((receipt.get("made", 0.0) for receipt in receipts), default=None),
         "fingerprint": facts.get("tree", {}).get("fingerprint"),
         "interpreter": facts.get("tree", {}).get("interpreter", {}).get("version"),
-        "sound": os.path.exists(os.path.join(folder, "bin", "python")),
+        "sound": is_there(os.path.join(folder, "bin", "python")),
         "roles": roles,
         "generations": generations,
         "processes": used_by,

@@ -108,7 +108,18 @@ class Layout:
         pythons = (
             (name, os.path.join(self.builds, name, "bin", "python")) for name in self.finished_builds()
         )
-        return [name for name, python in pythons if os.path.exists(python)]
+        return [name for name, python in pythons if is_there(python)]
+
+
+def is_there(path: str) -> bool:
+    """Tell whether something stands at the end of a path; also where this user may not look."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:
@@ -146,7 +157,7 @@ def state(wire: Wire, root: str, link: Optional[str] = None) -> Dict[str, Any]:
         "machine": _machine(),
         "free": volume.f_bavail * volume.f_frsize,
         "noexec": bool(volume.f_flag & os.ST_NOEXEC),
-        "writable": os.access(ground, os.W_OK | os.X_OK) and not volume.f_flag & os.ST_RDONLY,
+        "unwritable": _unwritable(ground, volume),
         "builds": layout.sound_builds(),
         "unsound": sorted(set(layout.finished_builds()) - set(layout.sound_builds())),
         "generation": number,
@@ -157,6 +168,19 @@ def state(wire: Wire, root: str, link: Optional[str] = None) -> Dict[str, Any]:
         "link": link,
         "link_state": None if link is None else _link_state(layout, link),
     }
+
+
+def _unwritable(ground: str, volume: os.statvfs_result) -> Optional[str]:
+    """Say what keeps this user from making folders in ``ground``; ``None``: nothing that can be seen."""
+    if not os.path.isdir(ground):
+        return f"{ground} is not a folder"
+    if volume.f_flag & os.ST_RDONLY:
+        return f"{ground} lies on a filesystem that is mounted read-only"
+    if not volume.f_blocks:
+        return f"{ground} lies on a filesystem that keeps no files"
+    if not os.access(ground, os.W_OK | os.X_OK):
+        return f"{ground} may not be written by this user"
+    return None
 
 
 def _machine() -> Dict[str, Optional[str]]:

@@ -17,6 +17,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
+from hostenv.agent.amounts import processes
+
 if TYPE_CHECKING:
     from hostenv.agent.layout import Layout
 
@@ -79,7 +81,7 @@ def look(layout: Layout, builds: Iterable[str], since: float = 0.0) -> Seen:
     if unread:
         more = f" and {len(unread) - _NAMED} more" if len(unread) > _NAMED else ""
         listed = ", ".join(unread[:_NAMED])
-        seen.unknown.append(f"{len(unread)} processes may not be looked into: {listed}{more}")
+        seen.unknown.append(f"{processes(len(unread))} may not be looked into: {listed}{more}")
     return seen
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from hostenv.agent.amounts import counted, processes
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
 from hostenv.checks.metadata import Wanted, demands
@@ -224,9 +225,8 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
     for each in live.processes:
         yield REPLACED.finding(
             object=f"process {each.pid}",
-            message=f"{each.name} (pid {each.pid}) runs {each.count} files that were replaced since: "
-            "what it loads "
-            "later comes from the new ones",
+            message=f"{each.name} (pid {each.pid}) runs {counted(each.count, 'file')} replaced since: "
+            "what it loads later comes from the new ones",
             evidence=[f"{path} (deleted)" for path in each.paths],
             fix="restart it; never copy over a file in place, which would have ended it with SIGBUS",
         )
@@ -234,7 +234,7 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
         yield REPLACED.finding(
             object="processes",
             severity=Severity.UNKNOWN,
-            message=f"{live.hidden} processes may not be looked into: whether they run replaced files is "
+            message=f"{processes(live.hidden)} may not be looked into: whether replaced files run there is "
             "not known",
             fix="run as the service's user, or as root",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.agent import amounts
 from hostenv.agent.amounts import megabytes
 from hostenv.checks.finding import Finding, Severity
 from hostenv.checks.free_gpus import Use, gpu_uses
@@ -189,7 +190,7 @@ def _models(facts: HostFacts) -> Iterator[Finding]:
 def _unseen(facts: HostFacts) -> Iterator[Finding]:
     processes = facts.processes
     if processes and processes.hidden:
-        message = f"{processes.hidden} of {processes.seen} processes may not be read by this user"
+        message = f"{processes.hidden} of {amounts.processes(processes.seen)} may not be read by this user"
         yield _note("processes-hidden", "processes", message, Severity.NOTE)
     if not facts.venvs.complete:
         yield _note("search-cut", "venvs", "the search for environments ended early", Severity.NOTE)

@@ -17,6 +17,8 @@ from enum import StrEnum
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from hostenv.agent import amounts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -103,7 +105,7 @@ def _relate(one: tuple[str, HostFacts], two: tuple[str, HostFacts]) -> Relation:
 
 def _sight(outer_name: str, inner_name: str, group: NamespaceGroup) -> str:
     where = f"mnt {group.mount_namespace}, pid {group.pid_namespace}"
-    return f"{outer_name} sees {group.processes} processes in {inner_name}'s namespaces ({where})"
+    return f"{outer_name} sees {amounts.processes(group.processes)} in {inner_name}'s namespaces ({where})"
 
 
 def _sees(outer: HostFacts, inner: HostFacts) -> NamespaceGroup | None:

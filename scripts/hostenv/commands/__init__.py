@@ -6,17 +6,19 @@ ended.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
+import os
+import pathlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from hostenv import arguments
 from hostenv.errors import BugError, HostenvError
 from hostenv.report.findings import check_json, console, to_output
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Mapping, Sequence
 
     from hostenv.commands.ended import Ended
@@ -65,6 +67,7 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EPIPE, errno.EIO}:
             raise
+        _write_no_more(sys.stdout)
         raise HostenvError(
             f"the output cannot be written: {error.strerror}",
             hint="what the session did is done, and stands in --json where that was asked for",
@@ -73,3 +76,12 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
         if isinstance(each, BugError):
             raise each.bug
     return ended.failure
+
+
+def _write_no_more(stream: TextIO) -> None:
+    """Keep what could not be written from being tried again, and told with a traceback, when Python ends.
+
+    (https://docs.python.org/3/library/signal.html#note-on-sigpipe)
+    """
+    with contextlib.suppress(OSError, ValueError), pathlib.Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), stream.fileno())

@@ -24,7 +24,7 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """List the builds of the request's hosts."""
     with Live() as listener:
         found = builds(load_fleet(repository / "envspecs"), request, listener)
-    print_builds(found, out)
     if request.json:
         write_json(document(found), request.json)
+    print_builds(found, out)
     return ended(failure_line(found), (host.error for host in found))

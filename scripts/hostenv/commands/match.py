@@ -30,7 +30,7 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
         if request.json:
             write_json(error_document(error), request.json)
         raise
-    print_report(found, out)
     if request.json:
         write_json(document(found), request.json)
+    print_report(found, out)
     return ended(failure_line(found), (target.error for target in found.targets))

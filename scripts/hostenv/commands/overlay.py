@@ -38,9 +38,9 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
         if request.json:
             write_results((), request.session, request.json, error)
         raise
-    print_results(results, out)
     if request.json:
         write_results(results, request.session, request.json)
+    print_results(results, out)
     return ended(failure_line(results), (result.error for result in results))
 
 

@@ -30,9 +30,9 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
         for spec in specs:
             listener.phase(spec.name, "probe")
         found = probe(fleet, specs, options, on_host=lambda name, _: listener.finished(name))
-    print_probe(found, out)
     if request.json:
         write_json(probe_document(found), request.json)
+    print_probe(found, out)
     failed = ", ".join(host.name for host in found.failed)
     failure = f"{len(found.failed)} of {len(found.hosts)} hosts: {failed}" if failed else None
     return ended(failure, (host.error for host in found.hosts))

@@ -23,9 +23,9 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Ask the request's hosts side by side; a host that does not answer is named in the failure."""
     fleet = load_fleet(repository / "envspecs")
     lines = status(fleet, fleet.select(request.hosts), StatusOptions(jobs=request.jobs))
-    print_status(lines, out)
     if request.json:
         write_json(status_document(lines), request.json)
+    print_status(lines, out)
     failed = [line.name for line in lines if line.error]
     failure = f"{len(failed)} of {len(lines)} hosts: {', '.join(failed)}" if failed else None
     return ended(failure, (line.error for line in lines))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostenv.commands.ended import ended
-from hostenv.report.abi import failure_line, print_verdicts, write_verdicts
+from hostenv.errors import HostenvError
+from hostenv.report.abi import error_document, failure_line, print_verdicts, write_verdicts
+from hostenv.report.findings import write_json
 from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.verify_abi import verify_abi
@@ -21,9 +23,14 @@ if TYPE_CHECKING:
 
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Judge the environments that the request names."""
-    with Live() as listener:
-        verdicts = verify_abi(load_fleet(repository / "envspecs"), request, listener)
-    print_verdicts(verdicts, out)
+    try:
+        with Live() as listener:
+            verdicts = verify_abi(load_fleet(repository / "envspecs"), request, listener)
+    except HostenvError as error:
+        if request.json:
+            write_json(error_document(error), request.json)
+        raise
     if request.json:
         write_verdicts(verdicts, request.json)
+    print_verdicts(verdicts, out)
     return ended(failure_line(verdicts), (verdict.error for verdict in verdicts))

@@ -65,8 +65,9 @@ class Staged:
 class RootState:
     """The operation ``root.state``, typed. ``free`` is in bytes; ``receipt`` that of the current generation.
 
-    ``unsound`` are finished builds whose interpreter is gone. ``link_state`` is ``ours``, ``absent`` or
-    ``other``; ``None`` where the spec wants no link. ``glibc`` is ``None`` on a host with another C library.
+    ``unwritable`` is what keeps the root from being written, ``None``: nothing. ``unsound`` are finished
+    builds whose interpreter is gone. ``link_state`` is ``ours``, ``absent`` or ``other``; ``None`` where the
+    spec wants no link. ``glibc`` is ``None`` on a host with another C library.
     """
 
     root: str
@@ -75,7 +76,7 @@ class RootState:
     machine_id: str | None
     free: int
     noexec: bool
-    writable: bool
+    unwritable: str | None
     builds: tuple[str, ...]
     unsound: tuple[str, ...]
     generation: int | None
@@ -92,6 +93,12 @@ class RootState:
         build = self.receipt.get("build")
         return build if isinstance(build, str) and build in self.builds else None
 
+    @property
+    def waiting(self) -> str | None:
+        """The id of the build that waits for its switch: one that is there, and not current already."""
+        build = self.staged.build if self.staged else None
+        return build if build in self.builds and build != self.current_build else None
+
     @classmethod
     def from_answer(cls, answer: Any, host: str) -> RootState:
         """Type the agent's answer; raises :class:`~hostenv.document.DocumentError` where it is damaged."""
@@ -107,7 +114,7 @@ class RootState:
             machine_id=machine["machine_id"],
             free=table.get("free", integer),
             noexec=table.get("noexec", flag),
-            writable=table.get("writable", flag),
+            unwritable=table.get("unwritable", optional(text)),
             builds=table.get("builds", list_of(text)),
             unsound=table.get("unsound", list_of(text)),
             generation=table.get("generation", optional(integer)),

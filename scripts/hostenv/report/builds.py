@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.report.findings import printable
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def print_builds(hosts: Sequence[HostBuilds], out: Console) -> None:
         free = f", {megabytes(found.free)} free" if found.free is not None else ""
         line = Text(host.host, "bold").append(f"  {printable(found.root)}", "default")
         line.append(
-            f"  {len(found.builds)} build{'' if len(found.builds) == 1 else 's'}, {megabytes(total)}{free}",
+            f"  {counted(len(found.builds), 'build')}, {megabytes(total)}{free}",
             "dim",
         )
         out.print(line, soft_wrap=True)
@@ -76,7 +76,7 @@ def _used(build: BuildFacts) -> Text:
     words = [*build.roles]
     words += [f"pid {each.pid} {printable(each.name)}" for each in build.processes[:_SHOWN]]
     if len(build.processes) > _SHOWN:
-        words.append(f"{len(build.processes) - _SHOWN} more processes")
+        words.append(f"and {counted(len(build.processes) - _SHOWN, 'process', 'processes')} more")
     if not build.sound:
         words.append("its interpreter is gone")
     style = "green" if "current" in build.roles else "" if build.is_used else "dim"

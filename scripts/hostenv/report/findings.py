@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 from rich.padding import Padding
@@ -37,6 +39,13 @@ _EVIDENCE_SHOWN = 4
 _INDENT = 9
 
 
+class _Console(Console):
+    """A console that raises where nobody reads any more; rich's own ends the program without a word."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def console(file: IO[str] | None = None) -> Console:
     """Return a console: colour and full width on a terminal, plain text of :data:`PLAIN_WIDTH` elsewhere.
 
@@ -45,9 +54,9 @@ def console(file: IO[str] | None = None) -> Console:
     """
     if isinstance(stream := file or sys.stdout, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
-    made = Console(file=file, highlight=False, emoji=False, soft_wrap=False)
+    made = _Console(file=file, highlight=False, emoji=False, soft_wrap=False)
     if not made.is_terminal:
-        made = Console(
+        made = _Console(
             file=file, highlight=False, emoji=False, no_color=True, color_system=None, width=PLAIN_WIDTH
         )
     return made

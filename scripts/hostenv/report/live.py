@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.text import Text
 
 from hostenv.agent.amounts import megabytes
+from hostenv.errors import HostenvError
+from hostenv.report.findings import console as made_console
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
 
-    from rich.progress import Progress, TaskID
+    from rich.console import Console
+    from rich.progress import Progress, Task, TaskID
 
 
 @dataclass(slots=True)
@@ -31,7 +36,7 @@ class Live:
     """A listener that shows one line a host. Safe to call from several threads."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
+        self._console = console or made_console(sys.stderr)
         self._lock = threading.Lock()
         self._phases: dict[str, _Phase] = {}
         self._tasks: dict[str, TaskID] = {}
@@ -49,11 +54,21 @@ class Live:
             self._progress.stop()
 
     def plan(self, host: str, lines: Sequence[str]) -> None:
-        """Print what is about to change."""
+        """Print what is about to change.
+
+        Raises :class:`HostenvError` where it cannot be shown: then nothing may change.
+        """
         with self._lock:
-            self._console.print(f"[bold]{host}[/bold]: plan", highlight=False, soft_wrap=True)
-            for line in lines:
-                self._console.print(f"  {line}", highlight=False, markup=False, soft_wrap=True)
+            self._end(host)
+            try:
+                self._console.print(Text(host, "bold").append(": plan", "default"), soft_wrap=True)
+                for line in lines:
+                    self._console.print(Text(f"  {line}"), soft_wrap=True)
+            except OSError as error:
+                raise HostenvError(
+                    f"{host}: the plan cannot be shown: {error.strerror}",
+                    hint="nothing was changed; standard error must lead somewhere",
+                ) from error
 
     def phase(self, host: str, name: str, total: int | None = None) -> None:
         """End the host's phase and begin another, of ``total`` bytes where they are known."""
@@ -86,31 +101,36 @@ class Live:
             self._progress.remove_task(self._tasks.pop(host))
         if seconds >= _WORTH_A_LINE or phase.total:
             size = f"  {megabytes(phase.done)}" if phase.total else ""
-            self._console.print(
-                f"  {host}  {phase.name}{size}  {seconds:.1f} s", highlight=False, markup=False
-            )
+            with contextlib.suppress(OSError):  # the work goes on where nobody looks
+                self._console.print(Text(f"  {host}  {phase.name}{size}  {seconds:.1f} s"), soft_wrap=True)
 
+
+_BAR = 16
+"""Columns of a bar: the line of a host with a long name fits into 80."""
 
 _WORTH_A_LINE = 0.3
 """Seconds below which a phase leaves no line."""
 
 
-def durations(seconds: Mapping[str, float]) -> str:
-    """Return named durations as one line, longest first."""
-    return ", ".join(f"{name} {value:.1f} s" for name, value in sorted(seconds.items(), key=lambda i: -i[1]))
-
-
 def _progress(console: Console) -> Progress:
     from rich import progress  # noqa: PLC0415  20 ms, which a log need not wait for
 
+    class Bytes(progress.ProgressColumn):
+        """Bytes of how many, and how fast; nothing for a phase of unknown length."""
+
+        def render(self, task: Task) -> Text:
+            if task.total is None:
+                return Text()
+            told = f"{megabytes(task.completed)} of {megabytes(task.total)}"
+            return Text(f"{told}  {megabytes(task.speed)}/s" if task.speed else told)
+
     return progress.Progress(
         progress.SpinnerColumn(),
-        progress.TextColumn("{task.fields[host]}", style="bold"),
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
+        progress.TextColumn("{task.fields[host]}", style="bold", markup=False),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=_BAR),
         progress.TimeElapsedColumn(),
+        Bytes(),
         console=console,
         transient=True,
     )

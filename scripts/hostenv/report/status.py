@@ -65,8 +65,8 @@ def _build(status: HostStatus) -> Text:
     text.append(f" g{state.generation}", "dim")
     if state.hold:
         text.append(" held", "yellow")
-    if state.staged:
-        text.append(f" staged {state.staged.build[:_SHORT]}", "cyan")
+    if state.waiting:
+        text.append(f" staged {state.waiting[:_SHORT]}", "cyan")
     return text
 
 
@@ -91,6 +91,8 @@ def _gpus(line: HostLine, status: HostStatus) -> Text:
 
 
 def _free(line: HostLine, status: HostStatus) -> Text:
+    if status.state.unwritable:
+        return Text("-", "dim")
     size = megabytes(status.state.free)
     return Text(size, "bold yellow" if status.state.free < line.spec.build.min_free else "")
 
@@ -117,6 +119,8 @@ def _remarks(line: HostLine) -> Iterator[tuple[str, str]]:
 
 
 def _of_status(line: HostLine, status: HostStatus) -> Iterator[tuple[str, str]]:
+    if status.state.unwritable and line.spec.host.mode is Mode.MANAGE:
+        yield f"{status.state.root} cannot be written: {status.state.unwritable}", "bold red"
     hold = status.state.hold
     if hold:
         since = dt.datetime.fromtimestamp(hold.since, dt.UTC)
@@ -169,7 +173,7 @@ def _document(line: HostLine) -> dict[str, object]:
         "identity": line.identity,
         "build": status.state.current_build if status else None,
         "generation": status.state.generation if status else None,
-        "staged": status.state.staged.build if status and status.state.staged else None,
+        "staged": status.state.waiting if status else None,
         "hold": {"by": status.state.hold.by, "why": status.state.hold.why}
         if status and status.state.hold
         else None,

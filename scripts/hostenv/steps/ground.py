@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def require_writable(state: RootState) -> None:
     """Refuse a root that this user cannot write, or that lies on a read-only disk."""
-    if not state.writable:
+    if state.unwritable:
         raise RefusedError(
-            f"{state.root} cannot be written",
+            f"{state.root} cannot be written: {state.unwritable}",
             hint="host.root must be on a writable disk, in a folder of the login's user",
         )
 

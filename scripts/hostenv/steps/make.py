@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.errors import HostError, PatchError, RefusedError
 from hostenv.steps.ground import require_executable, require_room, require_writable
 
@@ -73,7 +73,7 @@ class Make:
     def _series_line(self, series: Series) -> str:
         overlay = self.inputs.overlay_with(series.dist)
         over = f", over overlays/{overlay.name}" if overlay else ""
-        return f"series   {series.name}: {len(series.patches)} patch(es){over}"
+        return f"series   {series.name}: {counted(len(series.patches), 'patch', 'patches')}{over}"
 
     def check_ground(self, state: RootState) -> None:
         """Refuse a host that cannot have this build, whatever is brought there.

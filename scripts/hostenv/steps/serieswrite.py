@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.errors import RefusedError
 from hostenv.spec.patchwrite import header, is_text, write_change
 from hostenv.spec.series import SERIES, load_series
@@ -74,7 +75,7 @@ class SeriesText:
         """Say how much it is."""
         if self.commits:
             return f"{len(self.commits)} commit(s)"
-        return f"{self.files} file(s) in {len(self.groups)} patch(es)"
+        return f"{counted(self.files, 'file')} in {counted(len(self.groups), 'patch', 'patches')}"
 
     def patches(self) -> dict[str, bytes]:
         """Return the patches, name → content, in their order."""
