@@ -89,56 +89,98 @@ class Wishes(Protocol):
         """What is left out."""
 
 
-def env_lines(changes: Iterable[Change], wishes: Wishes) -> tuple[str, ...]:
-    """Return whole lines of ``[env]`` that make changes, with what the spec says there already.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What ``[env]`` says after a change, as its lines have it."""
+
+    requires: tuple[Requirement, ...]
+    constraints: tuple[Requirement, ...]
+    overrides: tuple[Requirement, ...]
+    excludes: tuple[NormalizedName, ...]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What the rules hold an environment against."""
+        return Wanted(requires=self.requires, overrides=self.overrides, excludes=self.excludes)
+
+    def lines(self, before: Wishes) -> tuple[str, ...]:
+        """Return the whole lines that are not as they were."""
+        tables = (
+            ("requires", before.requires, self.requires),
+            ("constraints", before.constraints, self.constraints),
+            ("overrides", before.overrides, self.overrides),
+            ("excludes", before.excludes, self.excludes),
+        )
+        return tuple(
+            f"{key} = {json.dumps([str(each) for each in new])}"
+            for key, old, new in tables
+            if [str(each) for each in old] != [str(each) for each in new]
+        )
+
+
+def asked(changes: Iterable[Change], wishes: Wishes, laid: Collection[NormalizedName] = ()) -> Asked:
+    """Return what a spec says so that changes come about, with all that it says already.
 
     A version becomes a constraint; where the spec itself asks for the distribution in other words, that line
-    changes, too.
+    is changed instead. Of what an overlay lays (``laid``) no line may ask for another version.
     """
-    pins = {each.name: f"{each.name}=={each.after}" for each in changes if each.after}
+    versions = {each.name: each.after for each in changes if each.after}
     out = {each.name for each in changes if each.after is None}
-    overridden = {canonicalize_name(each.name) for each in wishes.overrides}
-    constraints = [
-        *(str(each) for each in wishes.constraints if canonicalize_name(each.name) not in {*pins, *out}),
-        *(pin for name, pin in pins.items() if name not in overridden),
+    requires = [_with(each, versions, laid) for each in wishes.requires]
+    overrides = [
+        _with(each, versions, laid) for each in wishes.overrides if not _against(each, versions, laid)
     ]
-    tables = {
-        "requires": ([str(each) for each in wishes.requires], _changed(wishes.requires, pins, out)),
-        "constraints": ([str(each) for each in wishes.constraints], constraints),
-        "overrides": ([str(each) for each in wishes.overrides], _changed(wishes.overrides, pins, out)),
-        "excludes": (
-            [str(each) for each in wishes.excludes],
-            [
-                *(str(each) for each in wishes.excludes if each not in pins),
-                *sorted(out - {*wishes.excludes}),
-            ],
+    stated = {str(each) for each in (*requires, *overrides)}
+    pins = [Requirement(f"{name}=={version}") for name, version in versions.items() if name not in laid]
+    named = {canonicalize_name(each.name) for each in overrides}
+    return Asked(
+        requires=tuple(each for each in requires if canonicalize_name(each.name) not in out),
+        constraints=(
+            *(
+                each
+                for each in wishes.constraints
+                if canonicalize_name(each.name) not in out and not _against(each, versions)
+            ),
+            *(each for each in pins if str(each) not in stated and canonicalize_name(each.name) not in named),
         ),
-    }
-    return tuple(f"{key} = {json.dumps(new)}" for key, (old, new) in tables.items() if old != new)
+        overrides=tuple(each for each in overrides if canonicalize_name(each.name) not in out),
+        excludes=(
+            *(each for each in wishes.excludes if each not in versions),
+            *sorted(out - {*wishes.excludes}),
+        ),
+    )
 
 
-def _changed(
-    asked: Iterable[Requirement], pins: Mapping[NormalizedName, str], out: Collection[NormalizedName]
-) -> list[str]:
-    """Return requirements in which what contradicts a pin is the pin, and what is left out is left out."""
-    lines = []
-    for each in asked:
-        name = canonicalize_name(each.name)
-        version = pins.get(name, "").partition("==")[2]
-        if name in out:
-            continue
-        if version and not each.specifier.contains(version, prereleases=True):
-            lines.append(str(replace_version(each, version)))
-        else:
-            lines.append(str(each))
-    return lines
+def ranges(wishes: Wishes, names: Collection[NormalizedName]) -> tuple[str, ...]:
+    """Return what a spec says of the versions of ``names``, single ones aside: these are what may change."""
+    return tuple(
+        str(each)
+        for each in (*wishes.requires, *wishes.constraints)
+        if canonicalize_name(each.name) in names
+        and not any(part.operator.startswith("==") and part.version[-1:] != "*" for part in each.specifier)
+    )
 
 
-def replace_version(asked: Requirement, version: str) -> Requirement:
-    """Return a requirement of exactly ``version``, its extras and marker as they were."""
+def _against(
+    asked: Requirement,
+    versions: Mapping[NormalizedName, str],
+    only: Collection[NormalizedName] | None = None,
+) -> bool:
+    """Tell whether a requirement does not let in the version that its distribution gets."""
+    name = canonicalize_name(asked.name)
+    version = versions.get(name) if only is None or name in only else None
+    return version is not None and not asked.specifier.contains(version, prereleases=True)
+
+
+def _with(
+    asked: Requirement, versions: Mapping[NormalizedName, str], laid: Collection[NormalizedName]
+) -> Requirement:
+    """Return a requirement that lets in the version of its distribution, extras and marker as they were."""
+    if not _against(asked, versions):
+        return asked
     new = Requirement(str(asked))
-    new.specifier = SpecifierSet(f"=={version}")
-    new.url = None
+    name = canonicalize_name(asked.name)
+    new.specifier = SpecifierSet("" if name in laid else f"=={versions[name]}")
     return new
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from hostenv.checks.suggest import Proposal
+    from hostenv.errors import HostenvError
     from hostenv.workflows.verify_abi import HostVerdict, Judged
 
 VERSION = 1
@@ -92,6 +93,18 @@ def write_verdicts(verdicts: Sequence[HostVerdict], path: pathlib.Path) -> None:
         ],
     }
     write_json(document, path)
+
+
+def error_document(error: HostenvError) -> dict[str, object]:
+    """Return what ``--json`` says where the session ended before any host was judged."""
+    return {
+        "version": VERSION,
+        "session": "verify_abi",
+        "outcome": error.outcome.value,
+        "error": str(error),
+        "hosts": [],
+        "objects": [],
+    }
 
 
 def failure_line(verdicts: Sequence[HostVerdict]) -> str | None:

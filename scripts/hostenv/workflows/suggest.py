@@ -19,7 +19,7 @@ from hostenv.spec.lockplatform import LockPlatform
 from hostenv.steps.alternatives import alternatives
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from packaging.utils import NormalizedName
 
@@ -62,8 +62,10 @@ class Failing:
         """Return the verdict on changed facts."""
         return judge(facts, self.rules, self.spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
 
-    def takes(self, facts: Facts) -> bool:
-        """Tell whether the judge takes changed facts."""
+    def takes(self, facts: Facts, changes: Sequence[Change], laid: Collection[NormalizedName] = ()) -> bool:
+        """Tell whether the judge takes changed facts, the spec saying what it then says."""
+        if self.own:
+            facts = facts.but(suggest.asked(changes, self.spec.env, laid).wanted)
         return suggest.accepted(self.facts, self.verdict, self.judged(facts))
 
     def with_laid(self, brought: Brought, excerpts: Sequence[Excerpt], changes: Sequence[Change]) -> Facts:
@@ -78,14 +80,22 @@ class Failing:
         gpu = GpuCodeFacts.from_dict(answer["gpu_code"])
         return changed.laid_over(self.facts, brought, out, loads, gpu)
 
-    def proposal(self, changes: tuple[Change, ...], source: str, **more: Any) -> Proposal:
-        """Return a proposal whose files come from an index, or from nowhere."""
+    def proposal(
+        self,
+        changes: tuple[Change, ...],
+        source: str,
+        left: tuple[str, ...] = (),
+        *,
+        laid: Collection[NormalizedName] = (),
+    ) -> Proposal:
+        """Return a proposal with the lines and commands that carry it out, those of overlays apart."""
+        lines = suggest.asked(changes, self.spec.env, laid).lines(self.spec.env)
         commands = []
         if self.own:
-            commands = [] if self.spec.is_local else [f"nox -s lock -- {self.spec.name}"]
+            relocked = self.spec.is_local or not lines
+            commands = [] if relocked else [f"nox -s lock -- {self.spec.name}"]
             commands.append(f"nox -s build_env -- {self.spec.name}")
-        lines = suggest.env_lines(changes, self.spec.env)
-        return Proposal(changes=changes, source=source, env=lines, commands=tuple(commands), **more)
+        return Proposal(changes=changes, source=source, open=left, env=lines, commands=tuple(commands))
 
 
 def proposals(failing: Failing, reference: Reference | None) -> tuple[Proposal, ...]:
@@ -114,9 +124,9 @@ def _left_out(failing: Failing) -> Iterator[Proposal]:
     changes = tuple(Change(name=name, before=present[name].version, after=None) for name in names)
     if changes:
         after = changed.changed_by_versions(failing.facts, changes, {})
-        if failing.takes(after):
+        if failing.takes(after, changes):
             left = suggest.not_judged(failing.facts, after)
-            yield failing.proposal(changes, "none: the other owner's files are laid again", open=left)
+            yield failing.proposal(changes, "none: the other owner's files are laid again", left)
 
 
 class _Index:
@@ -166,25 +176,25 @@ class _Index:
         rejected: list[str] | None = None,
     ) -> Iterator[Proposal]:
         """Yield what uv finds where the judge takes it; ``rejected`` learns what its wheels speak against."""
+        env = self._failing.spec.env
         beside = suggest.neighbours(self._installed, free)
-        resolved = alternatives(
-            free, beside, self._present, self._failing.spec.env, platform, also=tuple(also)
-        )
+        ranges = suggest.ranges(env, free)
+        resolved = alternatives(free, beside, self._present, env, platform, also=(*also, *ranges))
         changes = self._changes(free, resolved or {})
         if not resolved or not changes or changes in self._tried:
             return
         self._tried.add(changes)
         versions = {name: each.version for name, each in resolved.items()}
         by_version = changed.changed_by_versions(self._failing.facts, changes, versions)
-        if not self._failing.takes(by_version):
+        if not self._failing.takes(by_version, changes):
             return
         after, held, left = self._with_wheels(changes, resolved, platform, versions)
-        if not self._failing.takes(after):
+        if not self._failing.takes(after, changes):
             if rejected is not None:
                 rejected += [f"{each.name}!={each.after}" for each in changes if each.name in held]
             return
         told = f"the index; {', '.join(sorted(held))}: judged by the wheel" if held else "the index"
-        yield self._failing.proposal(changes, told, open=left)
+        yield self._failing.proposal(changes, told, left)
 
     def _changes(self, free: tuple[NormalizedName, ...], resolved: Resolved) -> tuple[Change, ...]:
         present = self._present
@@ -260,18 +270,14 @@ class _Overlays:
         failing, reference = self._failing, self._reference
         changes = suggest.taken_over(failing.facts, reference.installed, names)
         brought, found = reference.bring(names)
-        if not failing.takes(failing.with_laid(brought, found.excerpts, changes)):
+        if not failing.takes(failing.with_laid(brought, found.excerpts, changes), changes, names):
             return None
-        out = tuple(each for each in changes if each.after is None)
         overlay = re.sub(r"[^A-Za-z0-9._-]", "-", f"{'-'.join(names)}-of-{reference.host}")
-        proposal = failing.proposal(
-            changes,
-            f"whole distributions of {reference.host}:{reference.venv}",
-            overlays=("[[overlays]]", f'name = "{overlay}"'),
-        )
+        source = f"whole distributions of {reference.host}:{reference.venv}"
+        proposal = failing.proposal(changes, source, laid=names)
         return replace(
             proposal,
-            env=suggest.env_lines(out, failing.spec.env),
+            overlays=("[[overlays]]", f'name = "{overlay}"'),
             commands=(reference.command(overlay, names), *proposal.commands),
         )
 
