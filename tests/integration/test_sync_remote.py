@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 OVERLAY = '[[overlays]]\nname = "ours"\n'
 REFERENCE = OVERLAY + '[reference]\nhost = "r"\n'
 WANTED = ("demo==1.0", "kernel==1.0")
+HOLE = 64 << 20
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,7 @@ def remotes(repository: Repository, hosts: dict[str, RemoteHost], monkeypatch: p
     done(repository.run("build_env", hosts=("r",)))
     (site(made, "r") / "kernel/__init__.py").write_text("WHOSE = 'ours'\n")
     (site(made, "r") / "kernel/ops.bin").write_bytes(os.urandom(4 << 20))
+    add_odd_files(site(made, "r") / "kernel")
     done(repository.run("overlay", hosts=("r", "ours", "kernel")))
     repository.series("demo-1.0", DEMO_PATCH)
     made.share(*WANTED, env='patches = ["demo-1.0"]')
@@ -51,6 +53,27 @@ def remotes(repository: Repository, hosts: dict[str, RemoteHost], monkeypatch: p
     made.spec("c", supply="offline = true", more=REFERENCE)
     done(repository.run("build_env", hosts=("r",)))
     return made
+
+
+def add_odd_files(folder: pathlib.Path) -> None:
+    """Add what a copy may lose: odd names, modes, links, an empty file, and 64 MB that are a hole."""
+    for name in ("caf\u00e9.txt", 'two\nlines, "quoted".txt', "not\udcffutf8.bin", "100% [x] *.txt", " "):
+        (folder / name).write_text(f"{name!r}\n")
+    (folder / "caf\u00e9.txt").chmod(0o444)
+    (folder / "run me").write_text("#!/bin/sh\n")
+    (folder / "run me").chmod(0o755)
+    (folder / "deep/er").mkdir(parents=True)
+    (folder / "deep/er/empty").write_bytes(b"")
+    (folder / "deep/link").symlink_to("../caf\u00e9.txt")
+    (folder / "deep/all").symlink_to("er")
+    with (folder / "sparse.bin").open("wb") as file:
+        file.write(b"here")
+        file.truncate(HOLE)
+
+
+def room(path: pathlib.Path) -> int:
+    """Return the bytes that a file takes on the disk."""
+    return path.stat().st_blocks * 512
 
 
 def done(ran: Ran) -> dict[str, dict[str, Any]]:
@@ -74,6 +97,11 @@ def test_series_and_overlay_go_from_one_host_behind_ssh_to_another(remotes: Remo
     assert listing(remotes.root("r")) == before
     assert any("equal to r in every file" in note for note in first["notes"])
     assert digests(site(remotes, "c")) == digests(site(remotes, "r"))
+    there, here = (site(remotes, name) / "kernel" for name in ("c", "r"))
+    names = {path.name for path in there.rglob("*")}
+    assert names >= {'two\nlines, "quoted".txt', "not\udcffutf8.bin", " "}
+    assert (there / "deep/link").readlink() == (here / "deep/link").readlink()
+    assert room(there / "sparse.bin") <= room(here / "sparse.bin") + (1 << 20)
     again = done(remotes.repository.run("sync_patches", hosts=("r", "c")))["c"]
     assert again["headline"] == "nothing to do"
     assert again["seconds"] < 5

@@ -85,7 +85,9 @@ def answer(wire: Wire, request: Dict[str, Any]) -> Dict[str, Any]:
     except AgentError as error:
         told = {"outcome": error.outcome, "message": error.message, "hint": error.hint}
     except OSError as error:
-        told = {"outcome": "failed", "message": str(error), "hint": None}
+        from hostenv.agent.oserrors import words  # noqa: PLC0415  hardly ever needed
+
+        told = {"outcome": "failed", **words(error, request.get("args", {}).get("root"))._asdict()}
     except Exception:  # noqa: BLE001  the far end of a bug: its traceback is shown at the controller
         import traceback  # noqa: PLC0415  hardly ever needed, and a third of the agent's start
 
