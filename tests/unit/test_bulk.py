@@ -9,6 +9,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,10 +96,67 @@ def test_a_wrong_digest_is_refused_and_the_old_file_stays(agent: Agent, tmp_path
     destination.mkdir()
     (destination / "empty").write_text("old")
     wrong = bulk.File(path="empty", size=0, sha256="0" * 64)
-    with pytest.raises(HostError, match=r"here: empty: landed with sha256 e3b0c.*expected 0000"):
+    with pytest.raises(HostError, match=r"here: /.*/source/empty: landed with sha256 e3b0c.*expected 0000"):
         bulk.send_files([agent], source, str(destination), [wrong])
     assert (destination / "empty").read_text() == "old"
     assert agent.call("echo", value=1) == 1
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda agents, source, to, files: bulk.send_files(agents, source, str(to), files),
+        lambda agents, source, to, files: bulk.receive_files(agents, str(source), to, files),
+    ],
+)
+def test_a_file_in_ranges_is_refused_too_where_its_digest_is_wrong(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, move: Callable[..., object]
+) -> None:
+    monkeypatch.setattr(bulk, "RANGE", 1 << 20)
+    source, destination = tmp_path / "source", tmp_path / "destination"
+    fill(source)
+    wrong = bulk.File(path="a/b/large", size=3_500_001, sha256="0" * 64)
+    with contextlib.ExitStack() as stack:
+        agents = [
+            stack.enter_context(agent_on(LocalTransport("here"), python=sys.executable)) for _ in range(2)
+        ]
+        with pytest.raises(HostError, match=r"here: /.*/a/b/large: landed with sha256 .*, expected 0000"):
+            move(agents, source, destination, [wrong])
+    assert not (destination / "a").exists()
+
+
+RANGES = st.permutations([(0, 700), (700, 700), (1400, 601)])
+
+
+@given(order=RANGES, owners=st.lists(st.booleans(), min_size=3, max_size=3))
+def test_ranges_may_come_in_any_order_over_any_connection(
+    order: list[tuple[int, int]], owners: list[bool]
+) -> None:
+    content = (bytes(range(256)) * 8)[:2001]
+    digest = hashlib.sha256(content).hexdigest()
+    with tempfile.TemporaryDirectory() as root, contextlib.ExitStack() as stack:
+        place.begin(root=root, label="t")
+        landings = [stack.enter_context(contextlib.closing(place.Landing(root, "t"))) for _ in range(2)]
+        for (offset, length), owner in zip(order, owners, strict=True):
+            unit = stream.Unit("a/file", 0o640, len(content), offset, length, 5_000_000_000, digest)
+            landings[owner].receive([unit.head() + content[offset : offset + length]])
+        finished = [landing.finish() for landing in landings]
+        placed = pathlib.Path(root, "a/file")
+        assert {**finished[0], **finished[1]} == {"a/file": digest}
+        assert placed.read_bytes() == content
+        assert (placed.stat().st_mode & 0o7777, placed.stat().st_mtime) == (0o640, 5)
+        assert [path.name for path in pathlib.Path(root).iterdir()] == ["a"]
+
+
+def test_a_file_of_which_a_range_never_came_does_not_appear(tmp_path: pathlib.Path) -> None:
+    place.begin(root=str(tmp_path), label="t")
+    with contextlib.closing(place.Landing(str(tmp_path), "t", source="/there")) as landing:
+        for offset in (0, 20):
+            unit = stream.Unit("file", 0o644, 30, offset, 10, 0, hashlib.sha256(bytes(30)).hexdigest())
+            landing.receive([unit.head() + bytes(10)])
+        with pytest.raises(AgentError, match="/there/file: the stream ended before the file did"):
+            landing.finish()
+    assert not (tmp_path / "file").exists()
 
 
 def test_a_file_that_does_not_exist_here_ends_the_transfer(agent: Agent, tmp_path: pathlib.Path) -> None:

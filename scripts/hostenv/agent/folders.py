@@ -10,6 +10,8 @@ from hostenv.agent.wire import AgentError
 _KEPT = 64
 """Folders that stay open: neighbours in a sorted list share theirs."""
 
+_NO_PARTS = frozenset({"", ".", ".."})
+
 
 def split(path: str) -> Tuple[str, ...]:
     """Return the parts of a relative path that stays below where it starts.
@@ -17,7 +19,7 @@ def split(path: str) -> Tuple[str, ...]:
     Raises :class:`AgentError` for an absolute path, an empty, ``.`` or ``..`` part, and a NUL.
     """
     parts = tuple(path.split("/"))
-    if "\0" in path or any(part in {"", ".", ".."} for part in parts):
+    if "\0" in path or not _NO_PARTS.isdisjoint(parts):
         message = f"{path!r} is no path below a root"
         raise AgentError(message)
     return parts

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
-from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple, Union
 
 from hostenv.agent.amounts import megabytes
 from hostenv.agent.files import sync_volume, write_sparsely
 from hostenv.agent.folders import Folders, split
+from hostenv.agent.ranges import Follower, Gathering
 from hostenv.agent.stream import Piece, Reader, Unit, Wanted, send
 from hostenv.agent.wire import AgentError, Wire
 
@@ -19,8 +21,7 @@ INCOMING = ".incoming-"
 BATCH = 256 << 20
 """Bytes after which what has landed is put in place: what a cut connection loses at most."""
 
-_READ = 1 << 20
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _FSYNC_EACH = 8
 """Folders up to which each is synced by itself; a second sync of the volume is cheaper for more."""
 
@@ -36,13 +37,12 @@ class Landing:
 
     A whole file is hashed as it lands and refused where its digest is not the one that came with it; the
     error names it below ``source``, the folder that it comes from. Nothing appears under its own path before
-    :meth:`settle`. Ranges of a file are gathered and wait for :func:`finish`; ``gathered`` has one of them a
-    path. Raises :class:`AgentError`; what is in place by then stays.
+    :meth:`settle`. Ranges of a file are gathered, and wait for :meth:`finish` of the landing that had the
+    first of them. Raises :class:`AgentError`; what is in place by then stays.
     """
 
     def __init__(self, root: str, label: str, *, durable: bool = True, source: str = "") -> None:
         self.digests: Dict[str, str] = {}
-        self.gathered: Dict[str, Unit] = {}
         self._folders = Folders(root)
         self._beside = incoming(root, label)
         self._incoming = os.open(self._beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -51,16 +51,22 @@ class Landing:
         self._waiting: List[_Landed] = []
         self._waiting_bytes = 0
         self._count = 0
+        self._gathered: List[Gathering] = []
+        self._follower = Follower()
 
     def receive(self, pieces: Iterable[Piece]) -> None:
         """Take a stream to its end, and settle every :data:`BATCH` bytes."""
+        for _ in self.pass_on(pieces):
+            pass
+
+    def pass_on(self, pieces: Iterable[Piece]) -> Iterator[Union[Unit, memoryview]]:
+        """Do as :meth:`receive` does, and yield each unit and then its bytes, once they are written here."""
         reader = Reader(pieces)
         unit = reader.unit()
         while unit:
-            if unit.whole:
-                self._land(reader, unit)
-            else:
-                self._gather(reader, unit)
+            split(unit.path)
+            yield unit
+            yield from self._land(reader, unit) if unit.whole else self._gather(reader, unit)
             if self._waiting_bytes >= BATCH:
                 self.settle()
             unit = reader.unit()
@@ -79,47 +85,83 @@ class Landing:
         self._waiting.clear()
         self._waiting_bytes = 0
 
-    def adopt(self, unit: Unit, beside: str) -> None:
+    def finish(self) -> Dict[str, str]:
+        """Check and place the files that came in ranges, when every range has come; tidy up.
+
+        Returns their digests by path. The last landing of a label to finish removes its folder.
+        """
+        self._follower.stop()
+        digests = {}
+        for gathering in self._gathered:
+            unit = gathering.unit
+            digests[unit.path] = gathering.result()
+            self._require_digest(unit, digests[unit.path])
+            _finish(gathering.descriptor, unit)
+            self._adopt(unit, gathering.name)
+        self.settle()
+        try:
+            os.rmdir(self._beside)
+        except OSError as error:
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
+                raise
+        return digests
+
+    def close(self) -> None:
+        """Close the descriptors; what has not been settled stays beside."""
+        self._follower.stop()
+        for gathering in self._gathered:
+            gathering.close()
+        self._folders.close()
+        os.close(self._incoming)
+
+    def _adopt(self, unit: Unit, beside: str) -> None:
         """Let a file that lies in the incoming folder wait for its place."""
         self._waiting.append(_Landed(beside, unit.path, unit.size))
         self._waiting_bytes += unit.size
 
-    def close(self) -> None:
-        """Close the descriptors; what has not been settled stays beside."""
-        self._folders.close()
-        os.close(self._incoming)
-
-    def _land(self, reader: Reader, unit: Unit) -> None:
-        split(unit.path)
+    def _land(self, reader: Reader, unit: Unit) -> Iterator[memoryview]:
         self._count += 1
         beside = f"{os.getpid()}-{id(self):x}-{self._count}"
-        digest = hashlib.sha256()
-        file = os.open(beside, _NEW | os.O_EXCL, 0o600, dir_fd=self._incoming)
+        content = hashlib.sha256()
+        file = os.open(beside, _NEW, 0o600, dir_fd=self._incoming)
         try:
             missing = unit.size
             for piece in reader.body(unit.size):
-                digest.update(piece)
+                content.update(piece)
                 write_sparsely(file, piece)
                 missing -= len(piece)
+                yield piece
             os.ftruncate(file, unit.size - missing)
             _finish(file, unit)
         finally:
             os.close(file)
-        _require_digest(os.path.join(self._source, unit.path), unit, digest.hexdigest(), missing)
-        self.digests[unit.path] = digest.hexdigest()
-        self.adopt(unit, beside)
+        digest = "" if missing else content.hexdigest()
+        self._require_digest(unit, digest)
+        self.digests[unit.path] = digest
+        self._adopt(unit, beside)
 
-    def _gather(self, reader: Reader, unit: Unit) -> None:
-        beside = gathered_name(unit.path)
-        self.gathered[unit.path] = unit
-        file = os.open(beside, _NEW, 0o600, dir_fd=self._incoming)
+    def _gather(self, reader: Reader, unit: Unit) -> Iterator[memoryview]:
+        gathering = Gathering(self._incoming, unit)
         try:
-            os.lseek(file, unit.offset, os.SEEK_SET)
-            for piece in reader.body(unit.length):
-                write_sparsely(file, piece)
-            os.ftruncate(file, unit.size)  # never shrinks it: no range lies beyond
-        finally:
-            os.close(file)
+            yield from gathering.write(unit, reader.body(unit.length))
+        except BaseException:
+            gathering.close()
+            raise
+        if unit.offset:
+            gathering.close()
+        else:
+            self._gathered.append(gathering)
+            self._follower.add(gathering)
+
+    def _require_digest(self, unit: Unit, digest: str) -> None:
+        """Raise unless ``digest`` is the one that the unit came with; ``""`` is that of half a file."""
+        name = os.path.join(self._source, unit.path)
+        if not digest:
+            raise AgentError(f"{name}: the stream ended before the file did")
+        if unit.sha256 not in {"", digest}:
+            message = f"{name}: landed with sha256 {digest}, expected {unit.sha256}"
+            hint = "the source is not the file that was named: nothing was put in its place"
+            raise AgentError(message, hint)
 
     def _sync_folders(self, changed: Iterable[str]) -> None:
         changed = list(changed)
@@ -131,14 +173,13 @@ class Landing:
             os.fsync(folder)
 
 
+_landings: Dict[Tuple[str, str], Landing] = {}
+"""What this process has received and not finished, by root and label."""
+
+
 def incoming(root: str, label: str) -> str:
     """Return the folder where the files of a transfer lie until they are whole."""
     return os.path.join(root, INCOMING + split(label)[0])
-
-
-def gathered_name(path: str) -> str:
-    """Return the name under which the ranges of ``path`` come together."""
-    return "ranges-" + hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
 
 def begin(wire: Any = None, *, root: str, label: str, size: int = 0) -> None:
@@ -148,6 +189,8 @@ def begin(wire: Any = None, *, root: str, label: str, size: int = 0) -> None:
     where the file system has less room.
     """
     del wire
+    for key in [key for key in _landings if key[0] == root]:
+        _landings.pop(key).close()
     os.makedirs(root, exist_ok=True)
     with os.scandir(root) as entries:
         stale = [entry.path for entry in entries if entry.name.startswith(INCOMING)]
@@ -163,14 +206,19 @@ def begin(wire: Any = None, *, root: str, label: str, size: int = 0) -> None:
     os.mkdir(incoming(root, label), 0o700)
 
 
-def put(wire: Wire, *, root: str, label: str, durable: bool = True) -> Dict[str, str]:
-    """Receive one stream; return the digest of every whole file by its path."""
-    landing = Landing(root, label, durable=durable)
+def put(wire: Wire, *, root: str, label: str, durable: bool = True, source: str = "") -> Dict[str, str]:
+    """Receive one stream; return the digest of every whole file by its path. :func:`finish` must follow.
+
+    An error names a file below ``source``.
+    """
+    landing = Landing(root, label, durable=durable, source=source)
     try:
         landing.receive(wire.data())
         landing.settle()
-    finally:
+    except BaseException:
         landing.close()
+        raise
+    _landings[root, label] = landing
     return landing.digests
 
 
@@ -181,60 +229,16 @@ def get(wire: Wire, *, root: str, wanted: Sequence[Sequence[Any]]) -> None:
     wire.end_data()
 
 
-def finish(  # noqa: PLR0913  one request of the protocol, by keyword
-    wire: Any = None,
-    *,
-    root: str,
-    label: str,
-    ranged: Sequence[Tuple[str, int, int, int, str]] = (),
-    durable: bool = True,
-    source: str = "",
-) -> Dict[str, str]:
-    """Check and place the files that came in ranges (path, mode, size, mtime in ns, digest); tidy up.
+def finish(wire: Any = None, *, root: str, label: str) -> Dict[str, str]:
+    """Finish what :func:`put` has received here, when what came over other connections is here, too.
 
-    Returns their digests by path. An error names a file below ``source``.
+    Returns the digests of the files that came in ranges, by path.
     """
     del wire
-    landing = Landing(root, label, durable=durable)
-    try:
-        for path, mode, size, mtime_ns, sha256 in ranged:
-            unit = Unit(path, mode, size, 0, size, mtime_ns, sha256)
-            beside = os.path.join(incoming(root, label), gathered_name(path))
-            landing.digests[path] = _check_gathered(beside, os.path.join(source, path), unit)
-            landing.adopt(unit, gathered_name(path))
-        landing.settle()
-    finally:
-        landing.close()
-    with contextlib.suppress(FileNotFoundError):
-        os.rmdir(incoming(root, label))
-    return landing.digests
-
-
-def _check_gathered(beside: str, name: str, unit: Unit) -> str:
-    digest = hashlib.sha256()
-    missing = unit.size
-    file = os.open(beside, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        buffer = memoryview(bytearray(_READ))
-        while count := os.readv(file, [buffer]):
-            digest.update(buffer[:count])
-            missing -= count
-        _finish(file, unit)
-    finally:
-        os.close(file)
-    _require_digest(name, unit, digest.hexdigest(), missing)
-    return digest.hexdigest()
+    with contextlib.closing(_landings.pop((root, label))) as landing:
+        return landing.finish()
 
 
 def _finish(file: int, unit: Unit) -> None:
     os.fchmod(file, unit.mode)
     os.utime(file, ns=(unit.mtime_ns, unit.mtime_ns))
-
-
-def _require_digest(name: str, unit: Unit, digest: str, missing: int) -> None:
-    if missing:
-        message = f"{name}: the stream ended {missing} bytes before the file did"
-        raise AgentError(message)
-    if unit.sha256 and unit.sha256 != digest:
-        message = f"{name}: landed with sha256 {digest}, expected {unit.sha256}"
-        raise AgentError(message, "the source is not the file that was named: nothing was put in its place")

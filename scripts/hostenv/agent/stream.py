@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 import struct
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Iterable, Iterator, NamedTuple, Optional, Tuple, Union
 
 from hostenv.agent.folders import Folders
 from hostenv.agent.wire import PIECE, AgentError
@@ -88,11 +88,11 @@ def send(root: str, wanted: Iterable[Wanted]) -> Iterator[Piece]:
 
 
 def _open(folders: Folders, wanted: Wanted) -> Tuple[int, Unit]:
-    place = os.path.join(folders.root, wanted.path)
     folder, name = folders.locate(wanted.path)
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
+        place = os.path.join(folders.root, wanted.path)
         if error.errno in _NO_FILE:
             raise AgentError(f"{place} is no regular file") from error
         raise OSError(error.errno, error.strerror, place) from error
@@ -100,6 +100,7 @@ def _open(folders: Folders, wanted: Wanted) -> Tuple[int, Unit]:
     length = found.st_size - wanted.offset if wanted.length is None else wanted.length
     if not stat.S_ISREG(found.st_mode) or wanted.offset + length > found.st_size:
         os.close(descriptor)
+        place = os.path.join(folders.root, wanted.path)
         what = "is shorter than it was" if stat.S_ISREG(found.st_mode) else "is no regular file"
         raise AgentError(f"{place} {what}")
     return descriptor, Unit(
@@ -161,8 +162,11 @@ class Reader:
             yield piece
 
     def _take(self, count: int) -> bytes:
-        taken: List[memoryview] = list(self.body(count))
-        return b"".join(taken)
+        if len(self._rest) >= count:
+            taken = bytes(self._rest[:count])
+            self._rest = self._rest[count:]
+            return taken
+        return b"".join(list(self.body(count)))
 
     def _fill(self) -> bool:
         while not self._rest:

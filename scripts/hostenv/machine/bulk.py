@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import queue
 import secrets
-import stat
 import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hostenv.agent import place, stream
+from hostenv.agent.oserrors import words
 from hostenv.agent.wire import AgentError
 from hostenv.errors import HostError
 
@@ -83,18 +83,19 @@ def send_files(
     label = transfer.label
     agents[0].call("place.begin", root=destination, label=label, size=transfer.size)
 
-    def work(agent: Agent) -> Mapping[str, str]:
+    def put(agent: Agent) -> Mapping[str, str]:
         data = _counted(stream.send(str(source), transfer.take_all()), on_progress)
-        landed: Mapping[str, str] = agent.call("place.put", root=destination, label=label, data=data)
+        landed: Mapping[str, str] = agent.call(
+            "place.put", root=destination, label=label, data=data, source=str(source)
+        )
         return landed
 
-    with _told_as_host_error(agents[0].host):
-        digests = _merged(_on_each(agents, work))
-    ranged = [_range_entry(source / file.path, file) for file in transfer.ranged]
-    digests |= agents[0].call(
-        "place.finish", root=destination, label=label, ranged=ranged, source=str(source)
-    )
-    return digests
+    def finish(agent: Agent) -> Mapping[str, str]:
+        finished: Mapping[str, str] = agent.call("place.finish", root=destination, label=label)
+        return finished
+
+    with _told_as_host_error(agents[0].host, source):
+        return _merged((*_on_each(agents, put), *_on_each(agents, finish)))
 
 
 def receive_files(
@@ -111,26 +112,22 @@ def receive_files(
     """
     transfer = _Transfer(files, len(agents))
     root, label = str(destination), transfer.label
-    gathered: dict[str, stream.Unit] = {}
 
-    def work(agent: Agent) -> Mapping[str, str]:
-        landing = place.Landing(root, label, source=source)
-        try:
-            while wanted := transfer.take_some():
-                _receive(agent, source, wanted, landing, on_progress)
-            landing.settle()
-        finally:
-            landing.close()
-        gathered.update(landing.gathered)
+    def work(agent: Agent, landing: place.Landing) -> Mapping[str, str]:
+        while wanted := transfer.take_some():
+            _receive(agent, source, wanted, landing, on_progress)
+        landing.settle()
         return landing.digests
 
-    with _told_as_host_error(agents[0].host):
+    with _told_as_host_error(agents[0].host, destination):
         place.begin(root=root, label=label, size=transfer.size)
-        digests = _merged(_on_each(agents, work))
-        entries = [
-            (unit.path, unit.mode, unit.size, unit.mtime_ns, unit.sha256) for unit in gathered.values()
-        ]
-        return digests | place.finish(root=root, label=label, ranged=entries, source=source)
+        with contextlib.ExitStack() as stack:
+            landings = [
+                stack.enter_context(contextlib.closing(place.Landing(root, label, source=source)))
+                for _ in agents
+            ]
+            landed = _on_each(agents, work, landings)
+            return _merged((*landed, *_on_each(landings, place.Landing.finish)))
 
 
 class _Transfer:
@@ -179,17 +176,14 @@ def _ranges(file: File) -> Iterator[tuple[stream.Wanted, int]]:
         yield stream.Wanted(file.path, file.sha256 or "", offset, length), length
 
 
-def _range_entry(path: pathlib.Path, file: File) -> tuple[str, int, int, int, str]:
-    found = path.stat()
-    return file.path, stat.S_IMODE(found.st_mode), file.size, found.st_mtime_ns, file.sha256 or ""
-
-
-def _on_each(agents: Sequence[Agent], work: Callable[[Agent], Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """Run ``work`` for all agents side by side; the first failure is raised when all have ended."""
-    if len(agents) == 1:
-        return [work(agents[0])]
-    with ThreadPoolExecutor(len(agents), thread_name_prefix="transfer") as pool:
-        return list(pool.map(work, agents))
+def _on_each(
+    items: Sequence[Any], work: Callable[..., Mapping[str, str]], *more: Sequence[Any]
+) -> list[Mapping[str, str]]:
+    """Run ``work`` for all items side by side; the first failure is raised when all have ended."""
+    if len(items) == 1:
+        return [work(*(each[0] for each in (items, *more)))]
+    with ThreadPoolExecutor(len(items), thread_name_prefix="transfer") as pool:
+        return list(pool.map(work, items, *more))
 
 
 def _merged(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -244,11 +238,12 @@ def _hand_over(piece: bytes | None, waiting: queue.Queue[bytes | None], landed: 
 
 
 @contextlib.contextmanager
-def _told_as_host_error(host: str) -> Iterator[None]:
-    """Raise what the agent's modules raise when they run here as an operator's error."""
+def _told_as_host_error(host: str, folder: object) -> Iterator[None]:
+    """Raise what the agent's modules raise when they run here, in ``folder``, as an operator's error."""
     try:
         yield
     except AgentError as error:
         raise HostError(f"{host}: {error.message}", hint=error.hint) from error
     except OSError as error:
-        raise HostError(f"{host}: moving files: {error}") from error
+        told = words(error, folder)
+        raise HostError(f"{host}: moving files: here, {told.message}", hint=told.hint) from error
