@@ -93,3 +93,57 @@ def test_nvidia_smi_that_fails_leaves_the_rest(tmp_path: pathlib.Path) -> None:
     assert host.facts
     assert host.facts.gpus.unknown == "exit 18: Failed to initialize NVML: Driver/library version mismatch"
     assert host.facts.identity.machine_id.is_known
+
+
+DEAD = "/mnt/models"
+ON_IT = f"""\
+[host]
+root = "{DEAD}/hostenv"
+link = "/srv/leads-there"
+mode = "observe"
+[supply]
+wheelhouse = "{DEAD}/wheels"
+[[models]]
+path = "{DEAD}/Qwen"
+[[models]]
+path = "/opt/sglang"
+[system]
+libraries = ["libelsewhere.so.1"]
+[service]
+[service.env]
+PATH = "{DEAD}/bin:/usr/bin:/bin"
+CUDA_HOME = "{DEAD}/cuda"
+LD_LIBRARY_PATH = "{DEAD}/lib"
+"""
+
+
+def test_a_mount_that_does_not_answer_is_told_and_the_rest_is_read(tmp_path: pathlib.Path) -> None:
+    missing = missing_fleet() or (None if pathlib.Path("/dev/fuse").exists() else "needs FUSE")
+    if missing:
+        pytest.skip(missing)
+    (tmp_path / "a.toml").write_text(ON_IT)
+    with Fleet() as fleet:
+        host = fleet.add("a", files={"usr/bin/nvidia-smi": smi(ONE), **venv("0.5.15")})
+        host.run("ln", "-s", f"{DEAD}/venv", "/srv/leads-there")
+        host.run("ln", "-s", DEAD, "/data")
+        with host.silent_mount(DEAD):
+            specs = load_fleet(tmp_path)
+            options = ProbeOptions(ssh_config=fleet.client_config)
+            [probed] = probe(specs, specs.select(["a"]), options).hosts
+        left = host.run("sh", "-c", "ps axo args= | grep -c '[m]emfd_create' || true")
+    facts = probed.facts
+    assert facts, probed.error
+    disks = {disk.how.split()[2].rstrip(","): disk for disk in facts.disks}
+    reasons = [disks[f"{DEAD}/hostenv"].unknown, disks[f"{DEAD}/wheels"].unknown, facts.models[0].unknown]
+    reasons += [facts.toolchain.cuda_home.unknown, facts.libraries.read[0].unknown]
+    reasons += [each.unknown for each in facts.venvs.found if each.how == "named in the spec"]
+    for reason in reasons:
+        assert reason
+        assert f"{DEAD} (fuse.silent, silent) does not answer" in reason
+    assert disks["/"].is_known
+    assert facts.identity.machine_id.value == host.machine_id
+    assert facts.models[1].value.exists
+    found = [each.value.path for each in facts.venvs.found if each.is_known]
+    assert f"/{VENV}" in found
+    assert [use.use for use in gpu_uses(facts).value] == [Use.FREE]
+    assert int(left) == 0

@@ -22,11 +22,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
+from kit import silentfs
 from kit.forwarder import Forwarder
 from kit.sshd import find_sshd, make_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 SHARED_MEMORY = pathlib.Path("/dev/shm")  # noqa: S108  an overlay's upper folder needs another file system
 HOME = "/home/operator"
@@ -116,6 +117,22 @@ class Host:
         """Run a command on the host, past SSH; return what it prints."""
         entered = ["nsenter", "--target", str(self.pid), "--all", *argv]
         return subprocess.run(entered, check=True, capture_output=True, text=True).stdout
+
+    @contextlib.contextmanager
+    def silent_mount(self, place: str, *options: str) -> Iterator[None]:
+        """Mount a file system on the host that never answers (:mod:`kit.silentfs`)."""
+        self.run("mkdir", "-p", place)
+        program = pathlib.Path(silentfs.__file__).read_text(encoding="utf-8")
+        argv = ("env", "-i", "PATH=/usr/bin:/bin", "python3", "-c", program, place, *options)
+        entered = ["nsenter", "--target", str(self.pid), "--all", *argv]
+        process = subprocess.Popen(entered, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == b"mounted\n"
+            yield
+        finally:
+            process.communicate()  # it ends, and all that wait for it get an error
+            self.run("umount", "-l", place)
 
     def new_host_key(self) -> None:
         """Give the host another key, as a reinstallation does."""

@@ -9,6 +9,7 @@ import time
 from typing import Mapping, Optional, Sequence
 
 from hostenv.agent.probe.fact import UnknownError
+from hostenv.agent.probe.tree import SilentError, Tree
 
 MOST_OUTPUT = 16 << 20
 """Bytes of output that are understood at most."""
@@ -72,13 +73,15 @@ class Command:
                 os.close(descriptor)
 
 
-def find(name: str, path: str) -> Optional[str]:
+def find(name: str, path: str, tree: Tree) -> Optional[str]:
     """Return the first executable file ``name`` in the folders of ``path``, as execvp would choose it.
 
-    Relative and empty elements are skipped: what they mean depends on a folder that nobody named.
+    Relative and empty elements are skipped: what they mean depends on a folder that nobody named. So are
+    those on a mount that does not answer.
     """
     for folder in path.split(":"):
         candidate = os.path.join(folder, name)
-        if folder.startswith("/") and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-            return candidate
+        with contextlib.suppress(SilentError):
+            if folder.startswith("/") and tree.is_executable(candidate):
+                return candidate
     return None

@@ -5,28 +5,38 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple
 
-from hostenv.agent.probe.fact import Json, UnknownError, fact
+from hostenv.agent.probe.fact import Json, UnknownError
+from hostenv.agent.probe.intime import Question, ask, fact_question
 
 if TYPE_CHECKING:
     from hostenv.agent.probe.tree import Tree
 
 
 class Mount(NamedTuple):
-    """A line of ``/proc/self/mountinfo``."""
+    """A line of ``/proc/self/mountinfo``; ``number`` is that of the device, ``major:minor``."""
 
     point: str
     kind: str
     source: str
     options: List[str]
+    number: str
+
+
+def questions(tree: Tree, table: List[Mount], paths: List[str]) -> List[Question]:
+    """Return, for each path, the question after the filesystem that holds it, or will once it is made."""
+    return [
+        fact_question(f"statvfs(3) of {path}, /proc/self/mountinfo", _disk, tree, table, path)
+        for path in paths
+    ]
 
 
 def read(tree: Tree, paths: List[str]) -> List[Json]:
-    """Return, for each path, the facts of the filesystem that holds it, or will once it is made."""
+    """Return the facts of these filesystems."""
     try:
         table = mounts(tree)
     except OSError:
         table = []
-    return [fact(f"statvfs(3) of {path}, /proc/self/mountinfo", _disk, tree, table, path) for path in paths]
+    return ask({"disks": questions(tree, table, paths)})["disks"]
 
 
 def mounts(tree: Tree) -> List[Mount]:
@@ -37,7 +47,8 @@ def mounts(tree: Tree) -> List[Mount]:
         fields, rest = before.split(" "), after.split(" ")
         if separator and len(fields) > 5 and len(rest) > 2:  # noqa: PLR2004  proc(5): fields up to options
             options = sorted(set(fields[5].split(",")) | set(rest[2].split(",")))
-            found.append(Mount(_unescaped(fields[4]), rest[0], _unescaped(rest[1]), options))
+            mount = Mount(_unescaped(fields[4]), rest[0], _unescaped(rest[1]), options, fields[2])
+            found.append(mount)
     return found
 
 

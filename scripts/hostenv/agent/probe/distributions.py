@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
 from hostenv.agent.probe.fact import Json, UnknownError, fact, unknown
 
@@ -46,11 +47,16 @@ _CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*['\"]([\d.]+)['\"]", re.MULTILINE)
 
 
 class Budget:
-    """Seconds for hashing, shared by all environments of a probe."""
+    """Seconds for hashing, shared by all environments of a probe. ``turn``: they are hashed one by one."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.turn = threading.Lock()
         self._left = seconds
+
+    def lower(self, left: Sequence[float]) -> None:
+        """Take over what a child has left over."""
+        self._left = min((self._left, *left))
 
     def spend(self, seconds: float) -> None:
         """Take what was used."""
@@ -127,13 +133,14 @@ def _changed(tree: Tree, site: str, name: str, folder: str, editable: bool, budg
         return unknown("not looked at: use match or verify_abi", how)
     if editable:
         return unknown("editable: RECORD does not hold its sources", how)
-    if budget.left <= 0:
-        return unknown(f"the probe's {budget.seconds:g} s for hashing were used up", how)
-    started = time.monotonic()
-    try:
-        return fact(how, _compare, tree, site, folder, started + budget.left)
-    finally:
-        budget.spend(time.monotonic() - started)
+    with budget.turn:
+        if budget.left <= 0:
+            return unknown(f"the probe's {budget.seconds:g} s for hashing were used up", how)
+        started = time.monotonic()
+        try:
+            return fact(how, _compare, tree, site, folder, started + budget.left)
+        finally:
+            budget.spend(time.monotonic() - started)
 
 
 def _compare(tree: Tree, site: str, folder: str, deadline: float) -> Json:

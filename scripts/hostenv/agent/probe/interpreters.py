@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
-from typing import Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from hostenv.agent.probe.command import Command
 from hostenv.agent.probe.fact import Json, UnknownError, known, unknown
+
+if TYPE_CHECKING:
+    from hostenv.agent.probe.tree import Tree
 
 _PLACES = (
     "/usr/bin",
@@ -53,9 +55,9 @@ print(json.dumps({
 class Interpreters:
     """All candidates, started side by side."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, tree: Tree) -> None:
         self._asked: List[Tuple[str, Any]] = []
-        for candidate in candidates(path):
+        for candidate in candidates(path, tree):
             try:
                 asked: Any = Command((candidate, "-I", "-S", "-B", "-c", _ASK), {})
             except UnknownError as error:
@@ -76,38 +78,34 @@ class Interpreters:
         return found
 
 
-def candidates(path: str) -> List[str]:
+def candidates(path: str, tree: Tree) -> List[str]:
     """Return the interpreters found, one path each: names that lead to one file count once.
 
     A shim that is a script (pyenv's) answers for another interpreter and is left out.
     """
     folders = [folder for folder in path.split(":") if folder.startswith("/")]
     for place in _PLACES:
-        folders += sorted(glob.glob(os.path.expanduser(place)))
+        folders += tree.glob(os.path.expanduser(place))
     found: Dict[Tuple[int, int], str] = {}
     for folder in dict.fromkeys(folders):
-        for name in sorted(_names(folder), key=lambda name: (len(name), name)):
+        for name in sorted(_names(tree, folder), key=lambda name: (len(name), name)):
             candidate = os.path.join(folder, name)
-            key = _executable(candidate)
-            if key is not None and not _in_venv(folder):
+            key = _executable(tree, candidate)
+            if key is not None and not tree.exists(os.path.join(os.path.dirname(folder), "pyvenv.cfg")):
                 found.setdefault(key, candidate)
     return list(found.values())[:MOST]
 
 
-def _names(folder: str) -> List[str]:
+def _names(tree: Tree, folder: str) -> List[str]:
     try:
-        return [name for name in os.listdir(folder) if _NAME.match(name)]
+        return [name for name in tree.names(folder) if _NAME.match(name)]
     except OSError:
         return []
 
 
-def _in_venv(folder: str) -> bool:
-    return os.path.exists(os.path.join(os.path.dirname(folder), "pyvenv.cfg"))
-
-
-def _executable(path: str) -> Optional[Tuple[int, int]]:
+def _executable(tree: Tree, path: str) -> Optional[Tuple[int, int]]:
     try:
-        with open(path, "rb") as file:
+        with open(tree.path(path), "rb") as file:
             if file.read(4) != b"\x7fELF" or not os.access(path, os.X_OK):
                 return None
             state = os.fstat(file.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -12,6 +11,7 @@ from hostenv.agent.elf import ElfFile
 from hostenv.agent.elfmodel import EM_AARCH64, EM_X86_64, HIDDEN_VERSION, ElfError
 from hostenv.agent.elfsymbols import read_symbols
 from hostenv.agent.probe.fact import Json, UnknownError, fact, known, reason_of, unknown
+from hostenv.agent.probe.intime import SECONDS, Question, ask
 
 if TYPE_CHECKING:
     from hostenv.agent.probe.tree import Tree
@@ -42,6 +42,9 @@ _LEVELS = (
     ("x86-64-v3", "abm avx avx2 bmi1 bmi2 f16c fma movbe xsave"),
     ("x86-64-v4", "avx512bw avx512cd avx512dq avx512f avx512vl"),
 )
+_HOW = "LD_LIBRARY_PATH, /etc/ld.so.cache, default folders"
+_SECONDS = 30.0
+"""Seconds for the symbols of one library: libcuda's, on a slow processor, beside others."""
 _DRIVER_VERSION = re.compile(r"\.so\.(\d{3}\.\d+(?:\.\d+)?)\Z")
 
 
@@ -52,7 +55,7 @@ class Libraries:
         self._tree = tree
         self._machine = _MACHINES.get(machine, 0)
         self._first = [folder for folder in library_path.split(":") if folder.startswith("/")]
-        self._last = [*_DEFAULT, *sorted(glob.glob(tree.path("/usr/lib") + "/*-linux-gnu"))]
+        self._last = [*_DEFAULT, *tree.glob("/usr/lib/*-linux-gnu")]
         self.problem: Optional[str] = None
         try:
             entries = ldcache.parse(tree.bytes("/etc/ld.so.cache"))
@@ -76,19 +79,32 @@ class Libraries:
 
     def read(self, names: Sequence[str], *, exports: bool) -> List[Json]:
         """Return one fact a library; with ``exports`` also every symbol that it offers."""
-        return [self._fact(name, exports) for name in names]
+        return ask({"libraries": self.questions(names, exports=exports)})["libraries"]
 
-    def _fact(self, name: str, exports: bool) -> Json:  # noqa: FBT001  set by read()'s keyword
-        found = self.find(name)
+    def questions(self, names: Sequence[str], *, exports: bool) -> List[Question]:
+        """Return the questions after these facts."""
+        seconds = _SECONDS if exports else SECONDS
+
+        def question(name: str) -> Question:
+            return Question(
+                lambda: self._fact(name, exports), lambda reason: unknown(f"{name}: {reason}", _HOW), seconds
+            )
+
+        return [question(name) for name in names]
+
+    def _fact(self, name: str, exports: bool) -> Json:  # noqa: FBT001  set by questions()'s keyword
+        try:
+            found = self.find(name)
+        except OSError as error:
+            return unknown(f"{name}: {reason_of(error)}", _HOW)
         if found is None:
-            how = "LD_LIBRARY_PATH, /etc/ld.so.cache, default folders"
             if self.problem:
-                return unknown(f"not in the default folders, and {self.problem}", how)
-            return known({"name": name, "path": None}, how)
+                return unknown(f"not in the default folders, and {self.problem}", _HOW)
+            return known({"name": name, "path": None}, _HOW)
         path, how = found
         return fact(f"{how}, {path}", self._read, name, path, exports)
 
-    def _read(self, name: str, path: str, exports: bool) -> Json:  # noqa: FBT001  set by read()'s keyword
+    def _read(self, name: str, path: str, exports: bool) -> Json:  # noqa: FBT001  set by questions()'s keyword
         real = os.path.realpath(self._tree.path(path))
         try:
             with open(real, "rb") as file:

@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Tuple
 
 from hostenv.agent.probe import container, elsewhere
-from hostenv.agent.probe.fact import Json, UnknownError, reason_of
+from hostenv.agent.probe.fact import Json, UnknownError, reason_of, unknown
+from hostenv.agent.probe.intime import SECONDS, Question, ask
 from hostenv.agent.probe.masking import masked, masked_text
 from hostenv.agent.probe.process import Process, processes
 from hostenv.agent.probe.sockets import Listening, listening, ports_of
@@ -46,6 +47,7 @@ class Scan:
         self._budget = budget
         self._tables: Dict[int, Listening] = {}
         self._own = container.namespaces()
+        self._files: Dict[int, Tuple[Process, List[str]]] = {}
         self._groups: Dict[Tuple[Optional[int], Optional[int]], Json] = {}
         self._deadline = time.monotonic() + _SECONDS
         self.seen = 0
@@ -65,6 +67,7 @@ class Scan:
             if entry and len(told) < MOST:
                 told.append(entry)
             self.complete = self.complete and not (entry and len(told) >= MOST)
+        self._look_at_files(told)
         return {
             "listed": told,
             "seen": self.seen,
@@ -97,6 +100,7 @@ class Scan:
         refused: Optional[str],
         reasons: List[str],
     ) -> Json:
+        self._files[process.pid] = (process, arguments)
         ports = None if refused else ports_of(list(held.sockets), self._table(process))
         return {
             "pid": process.pid,
@@ -116,9 +120,27 @@ class Scan:
             "gpu_memory": self._gpu_pids.get(process.pid, []),
             "refused": refused,
             "executable": elsewhere.executable(process),
-            "place": elsewhere.place(process, self._own),
-            "venv": elsewhere.venv(process, arguments, self._own, self._budget),
         }
+
+    def _look_at_files(self, told: List[Json]) -> None:
+        """Add where the files of each process lie: its disk may hang, and with it who looks there."""
+        answers = ask({"files": [self._question(self._files.pop(each["pid"])) for each in told]})["files"]
+        for each, files in zip(told, answers):
+            each.update(files)
+
+    def _question(self, described: Tuple[Process, List[str]]) -> Question:
+        process, arguments = described
+
+        def read() -> Json:
+            return {
+                "place": elsewhere.place(process, self._own),
+                "venv": elsewhere.venv(process, arguments, self._own, self._budget),
+            }
+
+        def otherwise(reason: str) -> Json:
+            return {name: unknown(reason, process.path("exe")) for name in ("place", "venv")}
+
+        return Question(read, otherwise, self._budget.seconds + SECONDS)
 
     def _is_python_server(self, process: Process, arguments: List[str], held: Held) -> bool:
         if not held.sockets or not arguments or not _PYTHON.match(os.path.basename(arguments[0])):

@@ -9,6 +9,7 @@ from xml.etree import ElementTree as ET
 
 from hostenv.agent.probe.command import Command, find
 from hostenv.agent.probe.fact import Json, UnknownError, fact, known, unknown
+from hostenv.agent.probe.tree import Tree
 
 _PLACES = "/usr/bin:/usr/local/bin:/usr/local/nvidia/bin:/opt/bin:/usr/lib/wsl/lib"
 _MIB = re.compile(r"(\d+) MiB\Z")
@@ -17,9 +18,9 @@ _MIB = re.compile(r"(\d+) MiB\Z")
 class Smi:
     """nvidia-smi started twice, side by side: everything as XML, and the one column that XML lacks."""
 
-    def __init__(self, path: str, timeout: float) -> None:
+    def __init__(self, path: str, timeout: float, tree: Optional[Tree] = None) -> None:
         self._timeout = timeout
-        self._program = find("nvidia-smi", f"{path}:{_PLACES}")
+        self._program = find("nvidia-smi", f"{path}:{_PLACES}", tree or Tree())
         self._log = self._start("-q", "-x")
         self._capabilities = self._start("--query-gpu=uuid,compute_cap", "--format=csv,noheader")
 
@@ -38,8 +39,7 @@ class Smi:
             log = parse_log(_answer(self._log, self._timeout))
         except UnknownError as error:
             _answer_quietly(self._capabilities)
-            reason = unknown(error.reason, error.how or how)
-            return {"driver": reason, "cuda": dict(reason), "gpus": dict(reason)}
+            return unread(error.reason, error.how or how)
         capabilities = fact(
             "nvidia-smi --query-gpu=compute_cap",
             lambda: parse_capabilities(_answer(self._capabilities, self._timeout)),
@@ -49,6 +49,11 @@ class Smi:
             "cuda": fact(how, _text, log, "cuda_version"),
             "gpus": fact(how, gpus_of, log, capabilities),
         }
+
+
+def unread(reason: str, how: str = "nvidia-smi -q -x") -> Json:
+    """Return the facts where nothing of them could be read."""
+    return {name: unknown(reason, how) for name in ("driver", "cuda", "gpus")}
 
 
 def _answer(asked: Any, timeout: float) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 
 from hostenv.agent.probe.command import Command, find
 from hostenv.agent.probe.fact import Json, UnknownError, fact, known, unknown
+
+if TYPE_CHECKING:
+    from hostenv.agent.probe.tree import Tree
 
 _TOOLS: Dict[str, Tuple[str, ...]] = {
     "gcc": ("-dumpfullversion", "-dumpversion"),
@@ -23,30 +25,43 @@ _RELEASE = re.compile(r"release (\d+\.\d+), V(\d+\.\d+\.\d+)")
 
 
 class Toolchain:
-    """The tools of one environment, started side by side.
+    """The tools of one environment.
 
     ``environment`` holds what the service will see (PATH, CUDA_HOME); where it comes from is told in ``how``.
     """
 
-    def __init__(self, environment: Mapping[str, str], how: str, more: List[str]) -> None:
+    def __init__(self, environment: Mapping[str, str], how: str, more: List[str], tree: Tree) -> None:
+        self._tree = tree
         self._path = environment.get("PATH", "")
         self._environment = environment
         self._how = how
-        names = [*_TOOLS, *(name for name in more if name not in _TOOLS)]
-        self._asked = {name: self._start(name) for name in names}
+        self._names = [*_TOOLS, *(name for name in more if name not in _TOOLS)]
 
     def read(self, timeout: float) -> Json:
         """Return what the service would find. Sizes and versions as the tools print them."""
+        asked = {name: self._start(name) for name in self._names}
         return {
             "path": known(self._path, self._how),
-            "commands": {name: self._tool(asked, timeout) for name, asked in self._asked.items()},
-            "cuda_home": fact(self._how, _cuda_home, self._environment),
-            "toolkits": fact(", ".join(_HOMES), toolkits),
-            "libcuda_for_linking": fact("the linker's folders", _linkable_libcuda, self._environment),
+            "commands": {name: self._tool(each, timeout) for name, each in asked.items()},
+            "cuda_home": fact(self._how, _cuda_home, self._environment, self._tree),
+            "toolkits": fact(", ".join(_HOMES), toolkits, self._tree),
+            "libcuda_for_linking": fact(
+                "the linker's folders", _linkable_libcuda, self._environment, self._tree
+            ),
+        }
+
+    def unread(self, reason: str) -> Json:
+        """Return the same where nothing of it could be read."""
+        return {
+            "path": known(self._path, self._how),
+            "commands": {name: unknown(reason, f"PATH of {self._how}") for name in self._names},
+            "cuda_home": unknown(reason, self._how),
+            "toolkits": unknown(reason, ", ".join(_HOMES)),
+            "libcuda_for_linking": unknown(reason, "the linker's folders"),
         }
 
     def _start(self, name: str) -> Any:
-        program = find(name, self._path)
+        program = find(name, self._path, self._tree)
         if program is None or name not in _TOOLS:
             return program
         try:
@@ -73,32 +88,32 @@ def _version(text: str) -> Optional[str]:
     return number.group(0) if number else None
 
 
-def _cuda_home(environment: Mapping[str, str]) -> Json:
+def _cuda_home(environment: Mapping[str, str], tree: Tree) -> Json:
     """Return what CUDA_HOME means there, and what is wrong with it (``problem``)."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         home = environment.get(variable)
         if home:
-            return {"path": home, "from": variable, "problem": _problem_of_home(home)}
-    nvcc = find("nvcc", environment.get("PATH", ""))
+            return {"path": home, "from": variable, "problem": _problem_of_home(home, tree)}
+    nvcc = find("nvcc", environment.get("PATH", ""), tree)
     if nvcc:
         return {"path": os.path.dirname(os.path.dirname(nvcc)), "from": "nvcc on PATH", "problem": None}
-    problem = _problem_of_home("/usr/local/cuda")
+    problem = _problem_of_home("/usr/local/cuda", tree)
     return {"path": None if problem else "/usr/local/cuda", "from": "default", "problem": problem}
 
 
-def _problem_of_home(home: str) -> Optional[str]:
+def _problem_of_home(home: str, tree: Tree) -> Optional[str]:
     if not home.startswith("/") or ":" in home:
         return "is not one absolute folder"
-    if not os.path.isdir(home):
+    if not tree.is_folder(home):
         return "does not exist"
-    return None if os.access(os.path.join(home, "bin", "nvcc"), os.X_OK) else "holds no bin/nvcc"
+    return None if tree.is_executable(os.path.join(home, "bin", "nvcc")) else "holds no bin/nvcc"
 
 
-def toolkits() -> List[Json]:
+def toolkits(tree: Tree) -> List[Json]:
     """Return the toolkits in their usual folders with the version of their nvcc, each real folder once."""
     names: Dict[str, List[str]] = {}
-    for place in dict.fromkeys(place for pattern in _HOMES for place in sorted(glob.glob(pattern))):
-        if os.path.isdir(place):
+    for place in dict.fromkeys(place for pattern in _HOMES for place in tree.glob(pattern)):
+        if tree.is_folder(place):
             names.setdefault(os.path.realpath(place), []).append(place)
     return [
         {
@@ -122,12 +137,12 @@ def _nvcc_version(home: str) -> Optional[str]:
         return _version(Command((nvcc, "--version")).result(5.0))
 
 
-def _linkable_libcuda(environment: Mapping[str, str]) -> Optional[str]:
+def _linkable_libcuda(environment: Mapping[str, str], tree: Tree) -> Optional[str]:
     """Return the ``libcuda.so`` that ``-lcuda`` would take (JIT links it), ``None`` where there is none."""
     folders = [folder for folder in environment.get("LIBRARY_PATH", "").split(":") if folder]
-    home = _cuda_home(environment)["path"]
+    home = _cuda_home(environment, tree)["path"]
     if home:
         folders += [f"{home}/lib64", f"{home}/lib64/stubs", f"{home}/lib/stubs"]
-    folders += [*glob.glob("/usr/lib/*-linux-gnu"), "/usr/lib64", "/usr/lib", "/usr/local/lib"]
+    folders += [*tree.glob("/usr/lib/*-linux-gnu"), "/usr/lib64", "/usr/lib", "/usr/local/lib"]
     places = (os.path.join(folder, "libcuda.so") for folder in folders)
-    return next((place for place in places if os.path.exists(place)), None)
+    return next((place for place in places if tree.exists(place)), None)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fnmatch
 import os
-from typing import List
+from typing import List, Mapping, Optional
 
 LARGEST = 16 << 20
 """Bytes of a file that are read at most; what is longer is not a file that a probe understands."""
@@ -12,19 +13,29 @@ LARGEST = 16 << 20
 _MOST_LINKS = 40
 
 
+class SilentError(OSError):
+    """A path that lies on a mount that does not answer; ``str()`` is the reason."""
+
+
 class Tree:
     """A root folder seen as ``/``: the host's own, another process's (``/proc/PID/root``), or a test's.
 
     An absolute symbolic link below ``/proc/PID/root`` would be followed in *our* root by the kernel; here it
     stays inside, so that a path of the host is never taken for one of a container.
+
+    ``silent`` are mount points that do not answer, with the reason: nothing on them is asked for, and what
+    leads there raises :class:`SilentError`.
     """
 
-    def __init__(self, root: str = "/") -> None:
+    def __init__(self, root: str = "/", silent: Optional[Mapping[str, str]] = None) -> None:
         self.root = root
+        self.silent = dict(silent or {})
 
     def path(self, path: str) -> str:
         """Return where ``path`` really lies, every link followed inside the root."""
         if self.root == "/":
+            if self.silent:
+                self.resolve(path)
             return path
         return self._below(self.resolve(path))
 
@@ -38,8 +49,11 @@ class Tree:
             if part in {".", ".."}:
                 done = done[:-1] if part == ".." else done
                 continue
+            place = "/" + "/".join([*done, part])
+            if place in self.silent:
+                raise SilentError(self.silent[place])
             try:
-                target = os.readlink(self._below("/" + "/".join([*done, part])))
+                target = os.readlink(self._below(place))
             except OSError:
                 done.append(part)
                 continue
@@ -74,6 +88,29 @@ class Tree:
             return sorted(os.listdir(self.path(path)))
         except (FileNotFoundError, NotADirectoryError):
             return []
+
+    def glob(self, pattern: str) -> List[str]:
+        """Return the absolute paths that fit a pattern with ``*`` and ``[…]``, in order, as sh would."""
+        found = [""]
+        for part in filter(None, pattern.split("/")):
+            if any(sign in part for sign in "*?["):
+                found = [f"{place}/{name}" for place in found for name in self._matching(place or "/", part)]
+            else:
+                found = [f"{place}/{part}" for place in found if self._is_there(f"{place}/{part}")]
+        return found
+
+    def _matching(self, folder: str, pattern: str) -> List[str]:
+        try:
+            names = self.names(folder)
+        except OSError:
+            return []
+        return [name for name in fnmatch.filter(names, pattern) if not name.startswith(".")]
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            return self.exists(path)
+        except OSError:
+            return False
 
     def link(self, path: str) -> str:
         """Return the target of a link as it is written."""

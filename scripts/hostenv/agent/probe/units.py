@@ -8,7 +8,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, Dict, List, Tuple
 
-from hostenv.agent.probe.fact import Json, UnknownError, fact
+from hostenv.agent.probe.fact import Json, UnknownError
+from hostenv.agent.probe.intime import Question, fact_question
 from hostenv.agent.probe.masking import masked, masked_text
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt", ".pth")
 MOST_UNITS = 50
 
 
-def units(tree: Tree, wanted: List[str]) -> Json:
-    """Return the units whose name is wanted (shell patterns) or whose text names an inference server."""
-    return fact(", ".join(_FOLDERS), _units, tree, wanted)
+def units(tree: Tree, wanted: List[str]) -> Question:
+    """Ask for the units whose name is wanted (shell patterns) or whose text names an inference server."""
+    return fact_question(", ".join(_FOLDERS), _units, tree, wanted)
 
 
 def _units(tree: Tree, wanted: List[str]) -> List[Json]:
@@ -84,9 +85,9 @@ def _environment_names(lines: List[str]) -> List[str]:
     return [name for line in lines for name in re.findall(r"""(?:^|[\s"'])([A-Za-z_]\w*)=""", line)]
 
 
-def models(tree: Tree, paths: List[str]) -> List[Json]:
-    """Return one fact a model folder that the spec names."""
-    return [fact(path, _model, tree, path) for path in paths]
+def models(tree: Tree, paths: List[str]) -> List[Question]:
+    """Return the question after each model folder that the spec names."""
+    return [fact_question(path, _model, tree, path) for path in paths]
 
 
 def _model(tree: Tree, path: str) -> Json:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 from hostenv.agent.probe.command import Command, find
 from hostenv.agent.probe.fact import Json, UnknownError, fact, known, unknown
+
+if TYPE_CHECKING:
+    from hostenv.agent.probe.tree import Tree
 
 _PLACES = "~/.local/bin:~/.cargo/bin:/usr/local/bin:/usr/bin"
 
@@ -14,10 +17,10 @@ _PLACES = "~/.local/bin:~/.cargo/bin:/usr/local/bin:/usr/bin"
 class Uv:
     """``uv --version``, started early and collected late; it reads no configuration and writes no cache."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, tree: Tree) -> None:
         places = ":".join(os.path.expanduser(place) for place in _PLACES.split(":"))
         self._how = f"PATH, {_PLACES}"
-        self._program = find("uv", f"{path}:{places}")
+        self._program = find("uv", f"{path}:{places}", tree)
         self._asked: Any = None
         if self._program:
             try:

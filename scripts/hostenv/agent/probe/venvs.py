@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 from hostenv.agent.probe.distributions import Budget, stack
-from hostenv.agent.probe.fact import Json, UnknownError, fact, known
+from hostenv.agent.probe.fact import Json, UnknownError, fact, known, unknown
+from hostenv.agent.probe.intime import SECONDS, Question, ask
 
 if TYPE_CHECKING:
     from hostenv.agent.probe.tree import Tree
@@ -17,6 +18,7 @@ _PLACES = ("/root", "/home", "/opt", "/srv", "/workspace", "/data", "/usr/local"
 DEPTH = 4
 """Levels below a place that are searched: /opt/PROJECT/SUB/.venv."""
 MOST = 40
+_NAMED = "named in the spec"
 _REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "ceph", "lustre", "beegfs", "glusterfs"})
 _SKIP = frozenset({"node_modules", "__pycache__", ".git", ".cache", "site-packages", "dist-packages", "hub"})
 
@@ -26,21 +28,69 @@ def read(tree: Tree, wanted: List[str], remote: List[str], seconds: float, budge
 
     ``remote`` holds mount points that are never entered; ``seconds`` bounds the search for all places.
     """
-    search = Search(tree, remote, time.monotonic() + seconds)
-    found: Dict[str, str] = {}
-    for path in wanted:
-        found.setdefault(path, "named in the spec")
-    for path in search.run():
+    searched = ask({"places": search_questions(tree, remote, seconds)})["places"]
+    described = ask({"venvs": questions(tree, wanted, searched, budget)})["venvs"]
+    return answer(searched, described, budget)
+
+
+def search_questions(tree: Tree, remote: List[str], seconds: float) -> List[Question]:
+    """Return a question a place: which environments lie there? ``seconds`` bound the search."""
+
+    def question(place: str) -> Question:
+        how = f"{place}: search for pyvenv.cfg"
+        return Question(
+            lambda: Search(tree, remote, time.monotonic() + seconds).run(place),
+            lambda reason: {"found": [], "complete": False, "problem": unknown(reason, how)},
+            seconds + SECONDS,
+        )
+
+    return [question(place) for place in _PLACES]
+
+
+def questions(tree: Tree, wanted: List[str], searched: List[Json], budget: Budget) -> List[Question]:
+    """Return a question an environment: those wanted first, then those found, the shallow ones first."""
+    found = dict.fromkeys(wanted, _NAMED)
+    for path in sorted(
+        (path for each in searched for path in each["found"]), key=lambda path: path.count("/")
+    ):
         found.setdefault(path, "search for pyvenv.cfg")
-    seen: Dict[str, str] = {}
-    answers = []
-    for path, how in list(found.items())[:MOST]:
-        real = os.path.realpath(tree.path(path))
-        if real in seen and how != "named in the spec":
-            continue
-        seen.setdefault(real, path)
-        answers.append(fact(how, describe, tree, path, budget))
-    return {"found": answers, "complete": search.complete and len(found) <= MOST, "places": list(_PLACES)}
+    return [_question(tree, path, how, budget) for path, how in list(found.items())[:MOST]]
+
+
+def answer(searched: List[Json], described: List[Json], budget: Budget) -> Json:
+    """Return the facts about environments; the budget is told what was used of it in the child.
+
+    One environment under two names is told once, unless the spec names it.
+    """
+    budget.lower([each["left"] for each in described])
+    real = set()
+    facts = []
+    for each in described:
+        if each["real"] not in real or each["fact"]["how"] == _NAMED:
+            facts.append(each["fact"])
+        real.add(each["real"])
+    problems = [each["problem"] for each in searched if each["problem"]]
+    within = sum(len(each["found"]) for each in searched) <= MOST
+    return {
+        "found": facts + problems,
+        "complete": within and all(each["complete"] for each in searched),
+        "places": list(_PLACES),
+    }
+
+
+def _question(tree: Tree, path: str, how: str, budget: Budget) -> Question:
+    def described() -> Json:
+        told = fact(how, describe, tree, path, budget)
+        try:
+            real = os.path.realpath(tree.path(path))
+        except OSError:
+            real = path
+        return {"fact": told, "left": budget.left, "real": real}
+
+    def otherwise(reason: str) -> Json:
+        return {"fact": unknown(f"{path}: {reason}", how), "left": budget.left, "real": path}
+
+    return Question(described, otherwise, budget.seconds + SECONDS)
 
 
 def remote_mounts(table: List[Tuple[str, str]]) -> List[str]:
@@ -57,21 +107,33 @@ class Search:
         self._deadline = deadline
         self.complete = True
 
-    def run(self) -> Iterator[str]:
-        """Yield the folders of virtual environments, the shallow ones of all places first."""
-        level = [place for place in _PLACES if not os.path.islink(self._tree.path(place))]
+    def run(self, place: str) -> Json:
+        """Return the folders of virtual environments below a place, the shallow ones first."""
+        found: List[str] = []
+        level = [place] if self._may_enter(place) else []
         for _ in range(DEPTH + 1):
             deeper: List[str] = []
             for folder in level:
                 if time.monotonic() > self._deadline:
                     self.complete = False
-                    return
+                    return self._answer(found)
                 names = self._folders(folder)
                 if names is None:
-                    yield folder
+                    found.append(folder)
                 else:
                     deeper += names
             level = deeper
+        return self._answer(found)
+
+    def _may_enter(self, place: str) -> bool:
+        try:
+            return not os.path.islink(self._tree.path(place))
+        except OSError:
+            self.complete = False
+            return False
+
+    def _answer(self, found: List[str]) -> Json:
+        return {"found": found, "complete": self.complete, "problem": None}
 
     def _folders(self, folder: str) -> Optional[List[str]]:
         """Return the folders in a folder, or ``None`` where it is an environment itself."""
@@ -82,6 +144,9 @@ class Search:
                     if entry.name == "pyvenv.cfg":
                         return None
                     path = os.path.join(folder, entry.name)
+                    if path in self._tree.silent:
+                        self.complete = False
+                        continue
                     if entry.name in _SKIP or path in self._remote:
                         continue
                     if entry.is_dir(follow_symlinks=False):

@@ -1,0 +1,125 @@
+"""What may hang is asked in a child, for so long and no longer."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hostenv.agent.probe.fact import UnknownError
+from hostenv.agent.probe.intime import Question, ask, fact_question
+from hostenv.agent.probe.tree import SilentError, Tree
+from kit import silentfs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG = 60.0
+
+
+def test_answers_come_in_the_order_of_the_questions_whatever_hangs(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "never")
+    hanging = Question((tmp_path / "never").read_text, lambda reason: f"unknown: {reason}", 0.5)
+
+    def late() -> str:
+        time.sleep(0.2)
+        return "late"
+
+    told = ask(
+        {
+            "one": [hanging, Question(late, str, LONG), Question(lambda: [1, None], str, LONG)],
+            "two": [Question(os.getpid, str, LONG)],
+            "none": [],
+        }
+    )
+    assert told["one"][1:] == ["late", [1, None]]
+    assert told["one"][0] == "unknown: no answer in 0.5 s: a disk, a mount or a server behind it hangs"
+    assert told["two"][0] != os.getpid()
+    assert told["none"] == []
+
+
+def test_what_cannot_be_read_is_the_facts_reason_and_a_bug_is_raised(tmp_path: pathlib.Path) -> None:
+    def unknown() -> None:
+        raise UnknownError("says nothing")
+
+    [one, other] = ask({"": [fact_question("x", unknown), fact_question("y", os.stat, tmp_path / "gone")]})[
+        ""
+    ]
+    assert one == {"unknown": "says nothing", "how": "x"}
+    assert "No such file" in other["unknown"]
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        ask({"": [Question(lambda: 1 / 0, str)]})
+
+
+def test_a_long_answer_comes_whole() -> None:
+    text = "ä" * 1_000_000
+    assert ask({"": [Question(lambda: text, str, LONG)] * 3})[""] == [text] * 3
+
+
+def test_nothing_of_a_child_is_left() -> None:
+    descriptors, children = (
+        pathlib.Path("/proc/self", part) for part in ("fd", f"task/{os.getpid()}/children")
+    )
+    before = len(list(descriptors.iterdir())), children.read_text()
+    ask({"": [Question(lambda: 1, str, LONG), Question(lambda: time.sleep(LONG), str, 0.1)]})
+    assert (len(list(descriptors.iterdir())), children.read_text()) == before
+
+
+@pytest.fixture
+def silent(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Return a folder on which whoever asks for a file waits for ever, and no signal ends that."""
+    place = tmp_path / "silent"
+    place.mkdir()
+    if os.geteuid() or not pathlib.Path("/dev/fuse").exists():
+        pytest.skip("needs root and FUSE")
+    argv = [sys.executable, silentfs.__file__, str(place), "--statfs-answers"]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
+    try:
+        assert server.stdout
+        if server.stdout.readline() != b"mounted\n":
+            pytest.skip(f"no FUSE here: {server.communicate()[1].decode().splitlines()[-1]}")
+        yield place
+    finally:
+        if server.poll() is None:
+            server.communicate()
+        subprocess.run(["umount", "-l", place], check=False, capture_output=True)
+
+
+def test_what_waits_in_the_kernel_is_left_behind(silent: pathlib.Path) -> None:
+    script = (
+        f"import os, sys; sys.path[:0] = {sys.path!r}\n"
+        "from hostenv.agent.probe.intime import Question, ask\n"
+        f"hangs = Question(lambda: os.listdir({str(silent)!r}), str, 1.0)\n"
+        "print(ask({'': [hangs, Question(lambda: 1, str, 60.0)]})[''])\n"
+    )
+    # Streams of ours, held by what is left behind, would never end: communicate() would wait for ever.
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=LONG
+    )
+    assert ran.stdout == "['no answer in 1 s: a disk, a mount or a server behind it hangs', 1]\n", ran.stderr
+
+
+def test_nothing_on_a_silent_mount_is_asked_for(tmp_path: pathlib.Path) -> None:
+    dead = tmp_path / "mount"
+    (dead / "folder").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("mount/folder/../folder")
+    (tmp_path / "beside").write_text("alive")
+    tree = Tree(silent={str(dead): "it hangs"})
+    for path in (
+        dead,
+        dead / "folder" / "file",
+        tmp_path / "link",
+        tmp_path / "link" / ".." / ".." / "beside",
+    ):
+        with pytest.raises(SilentError, match="it hangs"):
+            tree.exists(str(path))
+    assert tree.text(str(tmp_path / "beside")) == "alive"
+    assert tree.glob(f"{tmp_path}/*") == [str(tmp_path / name) for name in ("beside", "link", "mount")]
+    assert tree.glob(f"{tmp_path}/*/*") == []
+    assert Tree().glob(f"{tmp_path}/m*t/f[o]lder") == [str(dead / "folder")]
