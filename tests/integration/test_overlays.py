@@ -7,11 +7,13 @@ import platform
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kit.elf import needs_gcc, shared
 from kit.trio import Trio, digests
 
 if TYPE_CHECKING:
@@ -313,6 +315,34 @@ def test_a_real_shared_object_is_described_as_readelf_sees_it(trio: Trio) -> Non
     assert binary["needed"] == needed
     assert tuple(map(int, binary["glibc"].split("."))) == max(versions)
     assert binary["machine"] == platform.machine()
+
+
+@needs_gcc
+def test_a_library_that_the_target_would_lack_is_refused_before_a_byte_is_copied(trio: Trio) -> None:
+    folder = trio.repository.folder / "native"
+    source, named = "int nobody(void) { return 7; }", "-Wl,-soname,libnobody.so.7"
+    library = shared(folder / "vendor", "libnobody.so.7", source, named)
+    calls = "int nobody(void); int kernel(void) { return nobody(); }"
+    flags = (str(library), "-Wl,-rpath,$ORIGIN/../vendor")
+    (trio.site("ref") / "kernel/ops.so").write_bytes(shared(folder, "ops.so", calls, *flags).read_bytes())
+    trio.done("overlay", "ref", "ours", "kernel")
+    said = tomllib.loads((trio.repository.path / "overlays/ours.toml").read_text())["binaries"]
+    assert "libnobody.so.7" in next(each["needed"] for each in said if each["path"] == "kernel/ops.so")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+
+    ran = trio.run("build_env", "one")
+
+    assert "nothing was copied" in ran.message
+    assert "kernel/ops.so needs libnobody.so.7, which no wheel or overlay" in ran.message
+    assert not (trio.root("one") / "store").exists()
+    assert not (trio.root("one") / "builds").exists()
+
+    trio.repository.wheel("vendor", "1.0", {"vendor/libnobody.so.7": library.read_bytes()})
+    trio.specs("demo==1.0", "kernel==1.0", "vendor==1.0", more=USE, hosts=("one",))
+    trio.done("build_env", "one")
+    program = f"import ctypes; print(ctypes.CDLL('{trio.site('one')}/kernel/ops.so').kernel())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "7\n", "the real loader finds it, too"
 
 
 def test_prune_announces_and_removes_contents_that_no_build_names(

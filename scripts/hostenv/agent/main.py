@@ -30,6 +30,7 @@ OPERATIONS: Dict[str, str] = {
     "store.present": "hostenv.agent.store:present",
     "store.locate": "hostenv.agent.store:locate",
     "wheelhouse.names": "hostenv.agent.stored:names",
+    "wheelhouse.libraries": "hostenv.agent.wheels:libraries",
     "wheelhouse.find": "hostenv.agent.stored:find",
     "wheelhouse.adopt": "hostenv.agent.stored:adopt",
     "wheelhouse.reach": "hostenv.agent.remote_fetch:reach",

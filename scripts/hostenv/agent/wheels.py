@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import posixpath
+import re
 import zipfile
-from typing import Iterator, List, NamedTuple, Set
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set
 
-from hostenv.agent.wire import AgentError
+from hostenv.agent.wire import AgentError, Wire
 
+_OBJECT = re.compile(r"[^/]\.so(\.[^/]+)?\Z")
 _SIGNATURES = (".jws", ".p7s")
 """RECORD may name its own signatures, which nobody ships (PEP 427)."""
 
@@ -43,6 +46,32 @@ def read(path: str) -> Contents:
         message = f"{posixpath.basename(path)} holds {outside[0]!r}, which leads out of the environment"
         raise AgentError(message, hint="uv would leave it out and say nothing: take another release")
     return Contents(sum(member.file_size for member in members), absent)
+
+
+def libraries(wire: Wire, *, wheels: Sequence[str], folders: Sequence[str] = ()) -> Dict[str, Any]:
+    """Return the ``names`` of all files in ``wheels`` (paths) that look like shared objects.
+
+    ``unread`` are the wheels that are not there, or not readable, by their file names; ``folders`` says the
+    same of folders: path → names, none for one that is not there.
+    """
+    del wire
+    names: Set[str] = set()
+    unread = []
+    for path in wheels:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names.update(posixpath.basename(name) for name in archive.namelist() if _OBJECT.search(name))
+        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+            unread.append(posixpath.basename(path))
+    listed = {folder: sorted(name for name in _listed(folder) if _OBJECT.search(name)) for folder in folders}
+    return {"names": sorted(names), "unread": sorted(unread), "folders": listed}
+
+
+def _listed(folder: str) -> List[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _leads_out(name: str) -> bool:

@@ -246,6 +246,13 @@ def _rule(kind: str | None, name: str) -> Rule:
 
 
 _BY_KIND = {kind: _rule(kind, name) for kind, name in _KINDS.items()}
+
+
+def rule_of(kind: str | None) -> Rule:
+    """Return the rule of a kind of the catalogue, for who judges objects before there is a build."""
+    return _BY_KIND[kind]
+
+
 SPARE = Rule(
     id="object-not-used-here",
     severity=Severity.NOTE,

@@ -46,8 +46,10 @@ class OverlaidDistribution:
 class Binary:
     """What one shared object needs and holds, so that it can be judged before its bytes are anywhere.
 
-    ``machine`` is uname's word; ``glibc`` the newest version it needs, ``needed`` its DT_NEEDED. ``gpu`` are
-    its containers of GPU code, ``module sm_80 compute_86:9.0 x12``: role, images, how many are alike.
+    ``machine`` is uname's word; ``glibc`` the newest version it needs, ``needed`` its DT_NEEDED, ``versions``
+    what it needs of libraries beside glibc's (``libstdc++.so.6 GLIBCXX_3.4.30``); ``soname`` is told where it
+    is not the file's name, ``search`` are absolute folders of its RPATH or RUNPATH. ``gpu`` are its
+    containers of GPU code, ``module sm_80 compute_86:9.0 x12``: role, images, how many are alike.
     """
 
     path: str
@@ -56,6 +58,9 @@ class Binary:
     needed: tuple[str, ...]
     gpu: tuple[str, ...]
     problem: str | None
+    soname: str | None = None
+    versions: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
 
     @classmethod
     def from_table(cls, table: Table) -> Binary:
@@ -71,6 +76,9 @@ class Binary:
                 (),
             ),
             problem=table.get("problem", words.line, None),
+            soname=table.get("soname", words.line, None),
+            versions=table.get("versions", list_of(words.line), ()),
+            search=table.get("search", list_of(words.line), ()),
         )
 
 
@@ -233,7 +241,10 @@ def render(overlay: Overlay) -> str:
     for binary in sorted(overlay.binaries, key=lambda each: each.path):
         lines += ["", "[[binaries]]", f"path = {_text(binary.path)}", f"machine = {_text(binary.machine)}"]
         lines += [f"glibc = {_text(binary.glibc)}"] if binary.glibc else []
+        lines += [f"soname = {_text(binary.soname)}"] if binary.soname else []
         lines += [f"needed = [{', '.join(map(_text, binary.needed))}]"] if binary.needed else []
+        lines += [f"versions = [{', '.join(map(_text, binary.versions))}]"] if binary.versions else []
+        lines += [f"search = [{', '.join(map(_text, binary.search))}]"] if binary.search else []
         lines += ["gpu = [", *(f"    {_text(one)}," for one in binary.gpu), "]"] if binary.gpu else []
         lines += [f"problem = {_text(binary.problem)}"] if binary.problem else []
     return "\n".join(lines) + "\n"

@@ -24,7 +24,7 @@ class BringOverlays:
     """Bring what a host lacks.
 
     ``missing`` must come from the controller, ``elsewhere`` lies in builds or wheels there; both are sha256
-    → size in bytes.
+    → size in bytes. ``unknown`` is what could not be told of whether they will work there.
     """
 
     root: str
@@ -33,6 +33,7 @@ class BringOverlays:
     elsewhere: Mapping[str, int]
     payload: Payload
     source: Source | None
+    unknown: tuple[str, ...] = ()
 
     def plan(self) -> tuple[str, ...]:
         """Say what will be sent and what is there."""
@@ -44,7 +45,7 @@ class BringOverlays:
             lines.append(f"send     {_count(self.missing)} of overlays, to {self.root}/store")
         if self.elsewhere:
             lines.append(f"reuse    {_count(self.elsewhere)} of overlays, from builds and wheels there")
-        return tuple(lines)
+        return (*lines, *(f"unknown  {line}" for line in self.unknown))
 
     def apply(
         self,

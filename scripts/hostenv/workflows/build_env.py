@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hostenv.steps.overlays import BringOverlays
     from hostenv.steps.payload import Source
     from hostenv.steps.series import SeriesResult
+    from hostenv.workflows.fit import Fit
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.locking import Locked
     from hostenv.workflows.session import Session
@@ -85,6 +86,7 @@ class Run:
             despite_running=session.request.despite_running,
         )
         self._supplied: tuple[str, ...] = ()
+        self._fit: Fit | None = None
 
     def carry_out(self) -> HostResult:
         """Plan, show, change; one after another."""
@@ -153,11 +155,13 @@ class Run:
         if not self.inputs.overlays:
             return None
         from hostenv.steps.overlays import bring_overlays  # noqa: PLC0415  a run without overlays stays quick
-        from hostenv.workflows.fit import check_fit  # noqa: PLC0415
+        from hostenv.workflows.fit import Fit  # noqa: PLC0415
 
-        check_fit(self._host, self.inputs)
+        self._fit = Fit(self._host, self.inputs)
+        unknown = self._fit.check()
         root, payload = self._host.state.root, self._session.payload
-        return bring_overlays(self._host.agent, root, self.inputs.overlays, payload, self._more.source)
+        step = bring_overlays(self._host.agent, root, self.inputs.overlays, payload, self._more.source)
+        return replace(step, unknown=unknown)
 
     def _built(self, supply: Supply, overlays: BringOverlays | None) -> Mapping[str, Any]:
         """Bring what is missing, compute the series on the locked wheels, make the build."""
@@ -165,7 +169,8 @@ class Run:
         tools = supply.tools()
         wheels = supply.wheels()
         self._supplied = tuple(supply.notes)
-        if overlays:
+        if overlays and self._fit:
+            self._supplied += self._fit.check(wheels.values())
             listener.phase(name, "overlays")
             overlays.apply(
                 self._host.reach,

@@ -168,6 +168,9 @@ def overlay_of(answer: Mapping[str, Any], *, name: str, host: str, venv: str, wh
                 needed=tuple(each["needed"]),
                 gpu=tuple(each["gpu"]),
                 problem=each["problem"],
+                soname=each["soname"],
+                versions=tuple(each["versions"]),
+                search=tuple(each["search"]),
             )
             for each in answer["binaries"]
         ),
