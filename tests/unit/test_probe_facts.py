@@ -101,6 +101,8 @@ def test_old_facts_count_as_unknown(tmp_path: pathlib.Path) -> None:
     old = saved.fresh(now=read_at + MONTH + dt.timedelta(days=1), max_age=MONTH)
     assert old.unknown == "read 31 days ago, the spec allows 30: probe with --save"
     assert not saved.fresh(now=read_at - dt.timedelta(days=1), max_age=MONTH).is_known
+    assert "still to come" in str(saved.age(read_at - dt.timedelta(days=1)).unknown)
+    assert saved.age(read_at - dt.timedelta(minutes=1)).value == dt.timedelta(), "the host's clock is ahead"
 
 
 def test_absent_and_broken_files_say_what_to_do(tmp_path: pathlib.Path) -> None:

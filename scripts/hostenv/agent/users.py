@@ -14,6 +14,7 @@ command line, which everybody may read, names none: then it runs something else.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
@@ -202,10 +203,15 @@ def _is_kernel_thread(pid: int) -> bool:
 
 
 def _is_older(pid: int, booted: Optional[float], since: float) -> bool:
-    """Tell whether a process is older than a time, or has ended; what cannot be told is not older."""
+    """Tell whether a process is older than a time, or has ended; what cannot be told is not older.
+
+    A time that is still to come is no time: the clock was set back since.
+    """
     fields = _stat(pid)
     if len(fields) <= _START:
         return not os.path.exists(f"/proc/{pid}")
+    if since > time.time():
+        return False
     return booted is not None and booted + int(fields[_START]) / os.sysconf("SC_CLK_TCK") < since
 
 

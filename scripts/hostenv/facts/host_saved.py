@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import stat
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from hostenv.facts.fact import Fact
 from hostenv.facts.host import HostFacts
 
 if TYPE_CHECKING:
-    import datetime as dt
     import pathlib
     from collections.abc import Mapping
 
 _LARGEST = 64_000_000
 """Bytes of a file of facts that are read; a longer one is refused."""
+SKEW = dt.timedelta(hours=1)
+"""How far the clock of a host that was probed may be ahead of ours."""
 _OF_A_BOOT = ("boot_id", "boot_id_own", "boot_clock", "namespaces")
 _OF_A_MOMENT_GPU = ("memory_used", "memory_free")
 _OF_A_MOMENT_DISK = ("free", "files_free")
@@ -45,13 +47,21 @@ class SavedFacts:
 
     def fresh(self, *, now: dt.datetime, max_age: dt.timedelta) -> Fact[HostFacts]:
         """Return the facts, unknown where they are older than ``max_age`` or from the future."""
+        age = self.age(now)
+        if age.unknown is not None:
+            return Fact(how=age.how, unknown=age.unknown)
+        if age.value > max_age:
+            reason = f"read {age.value.days} days ago, the spec allows {max_age.days}: probe with --save"
+            return Fact(how=age.how, unknown=reason)
+        return Fact(how=age.how, known_value=self.facts)
+
+    def age(self, now: dt.datetime) -> Fact[dt.timedelta]:
+        """Return how long ago the facts were read, by the clock of their host; unknown from the future."""
         age = now - self.facts.read_at
-        if age > max_age:
-            reason = f"read {age.days} days ago, the spec allows {max_age.days}: probe with --save"
+        if age < -SKEW:
+            reason = f"dated {self.facts.read_at:%Y-%m-%d %H:%M} UTC, which is still to come"
             return Fact(how=str(self.path), unknown=reason)
-        if age.total_seconds() < 0:
-            return Fact(how=str(self.path), unknown=f"dated {self.facts.read_at}, which is still to come")
-        return Fact(how=str(self.path), known_value=self.facts)
+        return Fact(how=str(self.path), known_value=max(age, dt.timedelta()))
 
 
 def _content(path: pathlib.Path) -> str:

@@ -13,6 +13,7 @@ from hostenv.agent.amounts import megabytes
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.report.findings import printable
 from hostenv.spec.host import Mode
+from hostenv.workflows.status import NEVER_SAVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -100,18 +101,21 @@ def _free(line: HostLine, status: HostStatus) -> Text:
 def _facts(line: HostLine) -> Text:
     age = line.facts_age
     if age.unknown is not None:
-        return Text("none", "dim")
+        return Text("none", "dim") if age.unknown == NEVER_SAVED else Text("unknown", "magenta")
     too_old = age.value > line.spec.checks.facts_max_age
     return Text(f"{age.value.days} d", "bold yellow" if too_old else "")
 
 
 def _remarks(line: HostLine) -> Iterator[tuple[str, str]]:
     if line.error:
-        yield str(line.error).removeprefix(f"{line.name}: ").replace("\n", "; "), "red"
+        told = " ".join(each.strip() for each in str(line.error).splitlines())
+        yield told.removeprefix(f"{line.name}: "), "red"
     if line.identity:
         yield line.identity.removeprefix(f"{line.name}: "), "" if line.spec.identity is None else "bold red"
     if line.spec.host.mode is Mode.OBSERVE:
         yield 'host.mode is "observe": nothing is written there', "dim"
+    if line.facts_age.unknown not in {None, NEVER_SAVED}:
+        yield f"age of its facts unknown: {line.facts_age.how}: {line.facts_age.unknown}", "magenta"
     if line.status:
         yield from _of_status(line, line.status)
     for waiver in line.expiring:
@@ -133,7 +137,7 @@ def _of_status(line: HostLine, status: HostStatus) -> Iterator[tuple[str, str]]:
         more = f" and {len(waived) - _NAMED} more" if len(waived) > _NAMED else ""
         yield f"waived in the current build: {named}{more}", "dim"
     for build, users in status.outdated_users.items():
-        yield f"build {build[:_SHORT]} is not current, and {_users(users)} run from it", "yellow"
+        yield f"build {build[:_SHORT]} is not current, and {_users(users)} from it", "yellow"
     uses = gpu_uses(status, line.spec.gpus.reserved if line.spec.gpus else ())
     if uses.unknown is not None and line.spec.gpus:
         yield f"GPUs unknown: {uses.unknown}", "magenta"
@@ -158,9 +162,9 @@ def _waived(status: HostStatus) -> list[dict[str, str]]:
 
 
 def _users(users: Sequence[PathUser]) -> str:
-    return ", ".join(f"{user.name} (pid {user.pid})" for user in users[:4]) + (
-        f" and {len(users) - 4} more" if len(users) > 4 else ""  # noqa: PLR2004  as many as a line holds
-    )
+    named = ", ".join(f"{user.name} (pid {user.pid})" for user in users[:_NAMED])
+    more = f" and {len(users) - _NAMED} more" if len(users) > _NAMED else ""
+    return f"{named}{more} run{'s' if len(users) == 1 else ''}"
 
 
 def _document(line: HostLine) -> dict[str, object]:

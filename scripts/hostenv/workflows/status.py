@@ -29,6 +29,10 @@ SOON = dt.timedelta(days=14)
 """How long before its last day a waiver is told as expiring."""
 
 
+NEVER_SAVED = "never saved"
+"""Why the age of facts is unknown on a host that was never probed with ``--save``."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatusOptions:
     """How to ask. ``timeout`` is seconds a host; ``now`` is when ages are reckoned from."""
@@ -116,9 +120,9 @@ def _line(
 
 def _facts_age(path: pathlib.Path, now: dt.datetime) -> Fact[dt.timedelta]:
     if not path.exists():
-        return Fact(how=str(path), unknown="never saved")
+        return Fact(how=str(path), unknown=NEVER_SAVED)
     try:
         saved = SavedFacts.load(path)
     except InputError as error:
         return Fact(how=str(path), unknown=error.message)
-    return Fact(how=str(path), known_value=now - saved.facts.read_at)
+    return saved.age(now)
