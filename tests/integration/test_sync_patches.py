@@ -1,4 +1,25 @@
-"""``sync_patches`` from a reference to two targets, and the ways in which copying patches by hand fails."""
+"""``sync_patches`` from a reference to two targets, and the ways in which copying patches by hand fails.
+
+What is told of copies made by hand, and the test that it cannot happen here:
+
+silently not applied
+    ``test_a_patch_that_was_silently_not_applied_is_no_success``
+applied twice
+    ``test_a_second_application_of_a_patch_is_refused_by_name``
+applied to another release
+    ``test_a_patch_for_another_release_is_refused_at_its_first_line``
+stale files of an older patch left behind
+    ``test_a_withdrawn_series_takes_its_added_files_and_bytecode_with_it``
+stale bytecode
+    ``test_bytecode_of_an_older_patch_of_equal_size_and_time_never_runs``
+hard links poisoning uv's cache
+    ``test_an_edit_reaches_neither_the_cache_nor_another_build``
+an orphaned folder shadowing the package
+    ``test_a_target_edited_by_hand_stops_until_the_edits_are_discarded[shadow]`` on the target,
+    ``test_an_orphaned_folder_does_not_come_along`` on the reference
+half a copy
+    ``test_sync_killed.py``, ``test_sync_remote.py``
+"""
 
 from __future__ import annotations
 
@@ -312,6 +333,54 @@ def test_a_second_application_of_a_patch_is_refused_by_name(trio: Trio) -> None:
     ran = trio.run("build_env", "one")
     assert "already holds the result" in ran.message
     assert "1.0, patched" in (trio.site("one") / "demo/__init__.py").read_text()
+
+
+def test_a_patch_for_another_release_is_refused_at_its_first_line(trio: Trio) -> None:
+    """Named for the release that is locked, and made for the one before: where ``patch`` finds a place."""
+    sync(trio)
+    before = listing(trio.root("one"))
+    moved = "# a line more\n\nVERSION = '1.1'\n\n\ndef main() -> None:\n    pass\n"
+    trio.repository.wheel("demo", "1.1", {"demo/__init__.py": moved})
+    trio.repository.series("demo-1.1", DEMO_PATCH)
+    env = 'patches = ["demo-1.1"]'
+    trio.spec("one", "demo==1.1", "kernel==1.0", env=env, more=OVERLAY + REFERENCE)
+    ran = trio.run("build_env", "one")
+    assert "one.patch: demo/__init__.py: hunk 1: line 1: expected" in ran.message
+    assert "found '# a line more" in ran.message
+    current = ("builds", "generations", "current", "store")
+    after = listing(trio.root("one"))
+    assert {name: after[name] for name in before if name.startswith(current)} == {
+        name: stat for name, stat in before.items() if name.startswith(current)
+    }
+
+
+def test_bytecode_of_an_older_patch_of_equal_size_and_time_never_runs(trio: Trio) -> None:
+    """Python takes bytecode for its source's by size and second: both are the same here."""
+    sync(trio)
+    program = "import os, demo; print(demo.VERSION, os.path.exists(demo.__cached__))"
+    told = []
+    for variant in ("patched", "changed"):
+        trio.repository.series("demo-1.0", DEMO_PATCH.replace("patched", variant))
+        trio.done("build_env", "ref")
+        trio.done("sync_patches", "ref", "one")
+        source = trio.site("one") / "demo/__init__.py"
+        os.utime(source, (1_700_000_000, 1_700_000_000))
+        argv = (f"{trio.root('one')}/current/env/bin/python", "-c", program)
+        done = subprocess.run(argv, env={}, check=True, capture_output=True, text=True, cwd="/")
+        told.append(done.stdout.split())
+    assert [words[:2] for words in told] == [["1.0,", "patched"], ["1.0,", "changed"]]
+    assert told[0][2] == "True", "bytecode was written that could have been stale"
+
+
+def test_an_orphaned_folder_does_not_come_along(trio: Trio) -> None:
+    """An old release's package folder on the reference would win over a module of the same name."""
+    sync(trio)
+    (trio.site("ref") / "helper").mkdir()
+    (trio.site("ref") / "helper/__init__.py").write_text("ONE = 0\n")
+    ran = trio.run("sync_patches", "ref", *TARGETS)
+    assert "helper/__init__.py" in ran.message
+    program = "import helper; print(helper.ONE)"
+    assert trio.repository.python(program, trio.current("one")) == "1"
 
 
 def test_the_json_says_what_became_of_each_host(trio: Trio) -> None:

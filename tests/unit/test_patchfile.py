@@ -215,6 +215,8 @@ def test_trees_diffed_by_git(name: str, options: tuple[str, ...]) -> None:
     patch = git_diff(BASE, TREES[name], *options)
     strip = 0 if "--no-prefix" in options else 1
     assert ours(BASE, patch, strip) == TREES[name] == git_apply(BASE, patch, f"-p{strip}")
+    # GNU patch knows git's headers, too; binary patches and some names with spaces it refuses
+    assert gnu_patch(BASE, patch, f"-p{strip}") in (None, TREES[name])
 
 
 @needs_tools
@@ -343,6 +345,37 @@ def test_names_that_lead_elsewhere_are_refused_by_all(name: str) -> None:
     for patch in (plain, f"diff --git a/{name} b/{name}\nnew file mode 100644\n{plain}"):
         assert isinstance(ours(BASE, patch.encode()), str)
         assert git_apply(BASE, patch.encode()) is None
+        assert gnu_patch(BASE, patch.encode()) is None or ".." not in name
+
+
+@needs_tools
+@pytest.mark.parametrize("target", ["../x", "pkg/../../x", "/x", ".git/hooks/post-checkout"])
+@pytest.mark.parametrize("verb", ["rename", "copy"])
+def test_what_moves_a_file_elsewhere_is_refused_by_all(verb: str, target: str) -> None:
+    patch = (
+        f"diff --git a/pkg/a.py b/{target}\nsimilarity index 100%\n{verb} from pkg/a.py\n{verb} to {target}\n"
+    ).encode()
+    assert isinstance(ours(BASE, patch), str)
+    assert git_apply(BASE, patch) is None
+
+
+@needs_tools
+@pytest.mark.parametrize("content", [b"one\ntwo\nthree\n", b"one\r\ntwo\r\nthree\r\n"])
+@pytest.mark.parametrize("sent", ["as it is", "with every line ended by CR LF", "with bare lines"])
+def test_a_patch_whose_line_ends_a_mail_has_changed(content: bytes, sent: str) -> None:
+    """The same as the tools that take it byte for byte, or refused: never other line ends than were meant."""
+    before = {"pkg/mod.py": (content, False)}
+    after = {"pkg/mod.py": (content.replace(b"two", b"2"), False)}
+    patch = gnu_diff(before, after)
+    if sent == "with bare lines":
+        patch = patch.replace(b"\r\n", b"\n")
+    elif sent != "as it is":
+        patch = patch.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    result = ours(before, patch)
+    if isinstance(result, str):
+        assert patch != gnu_diff(before, after), "what diff wrote of these files must apply"
+    else:
+        assert result == after == gnu_patch(before, patch) == git_apply(before, patch)
 
 
 IDS = f"index {'1' * 40}..{'2' * 40}"
