@@ -346,7 +346,7 @@ def test_a_patch_for_another_release_is_refused_at_its_first_line(trio: Trio) ->
     trio.spec("one", "demo==1.1", "kernel==1.0", env=env, more=OVERLAY + REFERENCE)
     ran = trio.run("build_env", "one")
     assert "one.patch: demo/__init__.py: hunk 1: line 1: expected" in ran.message
-    assert "found '# a line more" in ran.message
+    assert "# a line more" in ran.message
     current = ("builds", "generations", "current", "store")
     after = listing(trio.root("one"))
     assert {name: after[name] for name in before if name.startswith(current)} == {
