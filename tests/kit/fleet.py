@@ -27,7 +27,7 @@ from kit.forwarder import Forwarder
 from kit.sshd import find_sshd, make_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SHARED_MEMORY = pathlib.Path("/dev/shm")  # noqa: S108  an overlay's upper folder needs another file system
 HOME = "/home/operator"
@@ -117,6 +117,11 @@ class Host:
         """Run a command on the host, past SSH; return what it prints."""
         entered = ["nsenter", "--target", str(self.pid), "--all", *argv]
         return subprocess.run(entered, check=True, capture_output=True, text=True).stdout
+
+    def reaches(self, port: int) -> Forwarder:
+        """Let the host reach a port of this machine's loopback, at the same address."""
+        listener = self._socket(lambda: socket.create_server(("127.0.0.1", port)))
+        return Forwarder(("127.0.0.1", port), listener=listener)
 
     @contextlib.contextmanager
     def silent_mount(self, place: str, *options: str) -> Iterator[None]:
@@ -225,23 +230,28 @@ class Host:
         raise RuntimeError(message)
 
     def _connect(self) -> socket.socket:
-        """Return a connection to the host's sshd: a socket stays in the namespace that it was made in."""
+        """Return a connection to the host's sshd."""
+        made = self._socket(lambda: socket.create_connection(("127.0.0.1", 22), 5))
+        made.settimeout(None)
+        return made
+
+    def _socket(self, make: Callable[[], socket.socket]) -> socket.socket:
+        """Make a socket in the host's network: it stays in the namespace that it was made in."""
         made: list[socket.socket | OSError] = []
 
-        def enter_and_connect() -> None:
+        def enter_and_make() -> None:
             try:
                 with open(f"/proc/{self.pid}/ns/net", "rb") as namespace:  # noqa: PTH123  no path of a file
                     enter_network(namespace.fileno())
-                made.append(socket.create_connection(("127.0.0.1", 22), 5))
+                made.append(make())
             except OSError as error:
                 made.append(error)
 
-        thread = threading.Thread(target=enter_and_connect)  # the namespace is a thread's
+        thread = threading.Thread(target=enter_and_make)  # the namespace is a thread's
         thread.start()
         thread.join()
         if isinstance(made[0], OSError):
             raise made[0]
-        made[0].settimeout(None)
         return made[0]
 
 

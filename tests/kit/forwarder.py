@@ -28,10 +28,16 @@ class Forwarder:
     Bytes arrive ``delay`` seconds after they were sent.
 
     ``freeze`` stops all bytes and keeps the connections, as a host does that lost its power behind a switch;
-    ``cut`` resets them. ``cut_after`` cuts once that many bytes have gone to the target.
+    ``cut`` resets them. ``cut_after`` cuts once that many bytes have gone to the target. It listens on a free
+    port of loopback, or where ``listener`` does.
     """
 
-    def __init__(self, target: tuple[str, int] | Callable[[], socket.socket], delay: float = 0.0) -> None:
+    def __init__(
+        self,
+        target: tuple[str, int] | Callable[[], socket.socket],
+        delay: float = 0.0,
+        listener: socket.socket | None = None,
+    ) -> None:
         self._connect = target if callable(target) else lambda: socket.create_connection(target)
         self.delay = delay
         self.cut_after: int | None = None
@@ -40,7 +46,7 @@ class Forwarder:
         self._flowing.set()
         self._ends: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="forwarder", daemon=True).start()
 
