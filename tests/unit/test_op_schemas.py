@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -210,3 +211,23 @@ def test_a_source_that_cannot_be_read_is_unknown_and_the_others_go_on(tmp_path: 
     (finding,) = said(facts, "operator-missing")
     assert (finding.severity, finding.object) == (Severity.UNKNOWN, "sglang/moe.py")
     assert (tmp_path / "venv" / SITE / "sglang/moe.py").exists()
+
+
+def test_lines_are_counted_as_python_counts_them(tmp_path: pathlib.Path) -> None:
+    place = tmp_path / "a.py"
+    place.write_bytes(b"import torch\rx = 1\r\ny = 2\n\x0cfrom  sgl_kernel  import gemm\r")
+    said = pysource.read(str(place), ("sgl_kernel",), ("sgl_kernel",))
+    assert isinstance(said, dict)
+    assert said["names"] == [["sgl_kernel", "gemm", 4]]
+
+
+def test_names_that_only_begin_alike_are_not_looked_into(tmp_path: pathlib.Path) -> None:
+    place = put(tmp_path / "a.py", "from sgl_kernel_npu import gemm\nx = torch.ops.sgl_kernel_npu.f(1\n")
+    assert pysource.read(str(place), ("sgl_kernel",), ("sgl_kernel",)) is None
+
+
+def test_a_pipe_in_the_place_of_a_source_is_not_waited_for(tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "a.py")
+    said = pysource.read(str(tmp_path / "a.py"), ("sgl_kernel",), ("sgl_kernel",))
+    assert said == "cannot be read: is no regular file"
+    assert pysource.exports(str(tmp_path / "a.py")) is None

@@ -14,7 +14,7 @@ import os
 import posixpath
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from hostenv.agent import regular
 
@@ -144,7 +144,12 @@ def rows(text: str, site: bytes) -> Tuple[Dict[bytes, Row], List[str]]:
         parsed = [line.split(",") for line in text.splitlines()]
     found: Dict[bytes, Row] = {}
     problems = []
+    prefix = site + b"/"
     for number, row in enumerate(parsed, 1):
+        usual = _usual(row) if len(row) == 3 else None  # noqa: PLR2004  path, hash, size
+        if usual is not None:
+            found[prefix + row[0].encode("utf-8", "surrogateescape")] = usual
+            continue
         if not row or row == [""]:
             continue
         path = _place(row[0], site)
@@ -158,6 +163,22 @@ def rows(text: str, site: bytes) -> Tuple[Dict[bytes, Row], List[str]]:
             told = row[2].isdecimal() and len(row[2]) <= _LONGEST_SIZE
             found[path] = read_hash._replace(size=int(row[2])) if told else read_hash
     return found, problems
+
+
+def _usual(row: Sequence[str]) -> Optional[Row]:
+    """Return what nearly all rows say, quickly: a plain path below the site, a sha256 and a size."""
+    path, stated, size = row
+    if path[:1] in "/." or "/." in path or "//" in path or "\0" in path:
+        return None
+    if stated[:7] != "sha256=" or len(stated) != 7 + _DIGITS:
+        return None
+    if not size.isdecimal() or len(size) > _LONGEST_SIZE:
+        return None
+    try:
+        digest = binascii.a2b_base64(stated[7:].replace("-", "+").replace("_", "/") + "=")
+    except ValueError:
+        return None
+    return Row(digest, None, int(size)) if len(digest) == 32 else None  # noqa: PLR2004  sha256
 
 
 def _place(path: str, site: bytes) -> Optional[bytes]:

@@ -122,7 +122,9 @@ def stat_digest(real: str, walked: walk.Walked, moment: int) -> Optional[str]:
     """
     if walked.problems:
         return None
-    if not statcache.all_settled(walked.newest, (file.key for file in walked.files.values()), moment):
+    if not statcache.long_settled(walked.newest, moment) and not all(
+        statcache.settled(file.key, moment) for file in walked.files.values()
+    ):
         return None
     content = hashlib.sha256(b"hostenv stat 2\0%s\0%s\0" % ((machine_id() or "").encode(), os.fsencode(real)))
     for folder in sorted(walked.digests):

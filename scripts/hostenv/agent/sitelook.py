@@ -7,10 +7,10 @@ RECORD's. Every other file of the right size is taken for what RECORD says; ``fu
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 from hostenv.agent import (
     bytecode,
@@ -18,8 +18,6 @@ from hostenv.agent import (
     environment,
     hashing,
     mapped,
-    opschemas,
-    pysource,
     pyvenv,
     record,
     siteparts,
@@ -28,15 +26,13 @@ from hostenv.agent import (
     walk,
 )
 from hostenv.agent.layout import OWN, read_json
+from hostenv.agent.siteoperators import Operators
 from hostenv.agent.tree import Entry, Tree, text
 from hostenv.agent.wire import AgentError
 
 if TYPE_CHECKING:
     from hostenv.agent.distinfo import Distribution
     from hostenv.agent.wire import Wire
-
-_REQUIRED = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
-_PLUGINS = "sglang.srt.plugins"
 
 
 def look(  # noqa: PLR0913  one request of the protocol, by keyword
@@ -73,7 +69,31 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
         stat = environment.stat_digest(real, walked, moment)
         if seen and seen == stat:
             return {"path": real, "stat": stat, "live": live, "facts": None}
-        installed = record.installed(real)
+        facts = _facts(wire, real, walked, moment, full=full, namespaces=namespaces or {}, kernels=kernels)
+    return {"path": real, "stat": stat, "live": live, "facts": facts}
+
+
+def _facts(  # noqa: PLR0913  what was walked and asked for
+    wire: Wire,
+    real: str,
+    walked: walk.Walked,
+    moment: int,
+    *,
+    full: bool,
+    namespaces: Mapping[str, Sequence[str]],
+    kernels: Sequence[str],
+) -> Dict[str, Any]:
+    installed = record.installed(real)
+    site = os.fsencode(pyvenv.site_packages(real)[0])
+    operators = Operators(
+        os.fsencode(real),
+        site,
+        files=walked.files,
+        installed=installed,
+        namespaces=namespaces,
+        kernels=kernels,
+    )
+    with contextlib.closing(operators):
         if full:
             known = statcache.StatCache.load(os.path.join(real, OWN, "stat"))
             looked, _ = tree.examine(
@@ -83,13 +103,12 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
             looked = _quick(real, walked, installed)
         survey = _survey(looked, full=full, installed=installed)
         changed = [each["path"] for found in survey["distributions"] for each in found["mismatched"]]
-        facts = {
+        return {
             "full": full,
             "survey": survey,
-            "site": _site(real, walked, installed, changed, namespaces or {}, kernels),
+            "site": {**_site(real, site, walked, installed, changed), "operators": operators.facts()},
             "applied": (read_json(os.path.join(real, OWN, "facts.json")) or {}).get("applied"),
         }
-    return {"path": real, "stat": stat, "live": live, "facts": facts}
 
 
 def _survey(looked: Tree, *, full: bool, installed: List[Distribution]) -> Dict[str, Any]:
@@ -148,16 +167,14 @@ def _is_rewritten(path: bytes) -> bool:
     return path.startswith(b"bin/") or path.endswith(b".dist-info/RECORD")
 
 
-def _site(  # noqa: PLR0913, PLR0917  what was walked, read and asked for
+def _site(
     real: str,
+    site: bytes,
     walked: walk.Walked,
     installed: List[Distribution],
     changed: List[str],
-    namespaces: Mapping[str, Sequence[str]],
-    kernels: Sequence[str],
 ) -> Dict[str, Any]:
     root = os.fsencode(real)
-    site = os.fsencode(pyvenv.site_packages(real)[0])
     owners = siteparts.owners_of(installed)
     bytecodes = siteparts.compiled(root, walked.files)
     bytecodes["repeating"] = len(bytecodes["repeating"])
@@ -175,81 +192,4 @@ def _site(  # noqa: PLR0913, PLR0917  what was walked, read and asked for
         "shadows": siteparts.shadows(walked),
         "orphans": siteparts.orphans(site, walked, owners),
         "bytecode": bytecodes,
-        "operators": _operators(root, site, walked, installed, namespaces, kernels),
     }
-
-
-def _operators(  # noqa: PLR0913, PLR0917  what the two sides of a call are read from
-    root: bytes,
-    site: bytes,
-    walked: walk.Walked,
-    installed: List[Distribution],
-    namespaces: Mapping[str, Sequence[str]],
-    kernels: Sequence[str],
-) -> Dict[str, Any]:
-    """Return what sources call and what objects register, in the namespaces asked for."""
-    prefix = site + b"/"
-    within = {text(path[len(prefix) :]): path for path in walked.files if path.startswith(prefix)}
-    objects = {
-        name: [path for path in sorted(within) if any(re.fullmatch(each, path) for each in patterns)]
-        for name, patterns in namespaces.items()
-    }
-    present = {name: paths for name, paths in objects.items() if paths}
-    makers = _makers(installed, [within[path] for paths in present.values() for path in paths])
-    sources: Dict[str, Any] = {}
-    unread: Dict[str, str] = {}
-    wanted = _sources(installed, makers, prefix) if present else {}
-    for path, owner in sorted(wanted.items()):
-        said = pysource.read(os.fsdecode(root + b"/" + path), present, kernels)
-        if isinstance(said, str):
-            unread[text(path[len(prefix) :])] = said
-        elif said:
-            sources[text(path[len(prefix) :])] = {**said, "owner": owner}
-    called = {call[1] for said in sources.values() for call in said["calls"]}
-    registered = {
-        name: {path: _registered(root + b"/" + within[path], called) for path in paths}
-        for name, paths in present.items()
-    }
-    return {
-        "makers": sorted(makers),
-        "sources": sources,
-        "unread": unread,
-        "registered": registered,
-        "exports": {
-            name: pysource.exports(os.path.join(os.fsdecode(root + b"/" + prefix), name, "__init__.py"))
-            for name in kernels
-            if f"{name}/__init__.py" in within
-        },
-        "modules": sorted(
-            path for path in within if path.endswith(".py") and path.partition("/")[0] in kernels
-        ),
-    }
-
-
-def _registered(path: bytes, called: Set[str]) -> Dict[str, Any]:
-    try:
-        found = opschemas.read(os.fsdecode(path), called)
-    except OSError as error:
-        return {"schemas": [], "bare": [], "unread": f"cannot be read: {error.strerror}"}
-    return {"schemas": found.schemas, "bare": found.bare, "unread": None}
-
-
-def _makers(installed: List[Distribution], objects: Iterable[bytes]) -> Set[str]:
-    wanted = set(objects)
-    return {distinfo.normalised(each.name) for each in installed if wanted & each.rows.keys()}
-
-
-def _sources(installed: List[Distribution], makers: Set[str], prefix: bytes) -> Dict[bytes, str]:
-    """Return the sources of kernels, of those that require one, and of SGLang's plugins: path → owner."""
-    paths: Dict[bytes, str] = {}
-    for each in installed:
-        needs = {_required(line) for line in each.metadata.get("Requires-Dist", [])}
-        if distinfo.normalised(each.name) in makers or needs & makers or _PLUGINS in each.entry_points:
-            rows = [path for path in each.rows if path.endswith(b".py") and path.startswith(prefix)]
-            paths.update(dict.fromkeys(rows, each.key))
-    return paths
-
-
-def _required(line: str) -> str:
-    found = _REQUIRED.match(line)
-    return distinfo.normalised(found.group(1)) if found else ""

@@ -50,8 +50,8 @@ def objects(walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str,
     """Return every file with an object's name, or nearly one: whose it is, and its size in bytes."""
     return [
         {"path": text(path), "owners": owners.get(path, []), "size": walked.files[path].size}
-        for path in sorted(walked.files)
-        if b".so" in path and OBJECT_NAME.search(path)
+        for path in sorted([path for path in walked.files if b".so" in path])
+        if OBJECT_NAME.search(path)
     ]
 
 
@@ -59,8 +59,8 @@ def lost_bits(walked: Walked) -> List[str]:
     """Return programs that nobody may run: scripts in ``bin``, compilers and assemblers of wheels."""
     return [
         text(path)
-        for path, file in sorted(walked.files.items())
-        if not file.mode & 0o111 and (_is_script(path) or _is_tool(path))
+        for path in sorted([path for path in walked.files if b"bin/" in path])
+        if not walked.files[path].mode & 0o111 and (_is_script(path) or _is_tool(path))
     ]
 
 
@@ -68,10 +68,8 @@ def pointers(root: bytes, walked: Walked) -> List[str]:
     """Return binary files that are pointers of Git LFS: text in the place of bytes."""
     return [
         text(path)
-        for path, file in sorted(walked.files.items())
-        if file.size < _SMALLEST_HEAD
-        and (path.endswith(_BINARY) or b".so." in path)
-        and _head(root, path, len(_POINTER)) == _POINTER
+        for path in sorted([path for path, file in walked.files.items() if file.size < _SMALLEST_HEAD])
+        if (path.endswith(_BINARY) or b".so." in path) and _head(root, path, len(_POINTER)) == _POINTER
     ]
 
 
@@ -104,7 +102,7 @@ def _is_shared(path: str) -> bool:
 def scripts(root: bytes, walked: Walked) -> List[Dict[str, Any]]:
     """Return the absolute interpreters that scripts in ``bin`` begin with, and whether each is there."""
     found: Dict[str, List[str]] = {}
-    for path in sorted(path for path in walked.files if _is_script(path)):
+    for path in sorted([path for path in walked.files if path.startswith(b"bin/") and _is_script(path)]):
         line = _EXEC_LINE.match(_head(root, path, 512).split(b"\n", 1)[0])
         if line and b"python" in line.group(1):
             found.setdefault(os.fsdecode(line.group(1)), []).append(text(path))
@@ -143,8 +141,8 @@ def interpreter(root: str) -> Dict[str, Any]:
 def path_files(root: bytes, walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str, Any]]:
     """Return every ``.pth`` file of site-packages: the folders that it adds, and the lines that are code."""
     found = []
-    for path in sorted(walked.files):
-        if path.endswith(b".pth") and path.count(b"/") == 3:  # noqa: PLR2004  lib/pythonX.Y/site-packages/x.pth
+    for path in sorted([path for path in walked.files if path.endswith(b".pth")]):
+        if path.count(b"/") == 3:  # noqa: PLR2004  lib/pythonX.Y/site-packages/x.pth
             content = _read(os.path.join(root, path)) or ""
             lines = [line.rstrip() for line in content.splitlines() if line.strip() and line[0] != "#"]
             added = [line for line in lines if not line.startswith(("import ", "import\t"))]
@@ -174,9 +172,8 @@ def _offers(folder: str) -> Optional[List[str]]:
 def finders(root: bytes, walked: Walked) -> Dict[str, str]:
     """Return top-level name → place of setuptools' editable finders (``__editable___NAME_finder.py``)."""
     found: Dict[str, str] = {}
-    for path in sorted(walked.files):
-        name = posixpath.basename(path)
-        if name.startswith(b"__editable___") and name.endswith(b"_finder.py"):
+    for path in sorted([path for path in walked.files if path.endswith(b"_finder.py")]):
+        if posixpath.basename(path).startswith(b"__editable___"):
             mapping = _FINDER.search(_read(os.path.join(root, path)) or "")
             found.update(_PAIR.findall(mapping.group(1)) if mapping else ())
     return found
@@ -185,18 +182,23 @@ def finders(root: bytes, walked: Walked) -> Dict[str, str]:
 def top_levels(site: bytes, walked: Walked) -> Dict[str, str]:
     """Return what ``site-packages`` itself offers: name → ``package``, ``module`` or ``folder``."""
     prefix = site + b"/"
-    found: Dict[str, str] = {}
+    start = len(prefix)
+    modules: Set[bytes] = set()
+    folders: Set[bytes] = set()
     for path in walked.files:
-        if not path.startswith(prefix):
-            continue
-        first, _, rest = path[len(prefix) :].partition(b"/")
-        if not rest:
-            if first.endswith(b".py"):
-                found.setdefault(text(first[:-3]), "module")
-        elif rest == b"__init__.py":
-            found[text(first)] = "package"
-        elif first.decode("ascii", "replace").isidentifier():
-            found.setdefault(text(first), "folder")
+        if path.startswith(prefix):
+            end = path.find(b"/", start)
+            if end > 0:
+                folders.add(path[start:end])
+            elif path.endswith(b".py"):
+                modules.add(path[start:-3])
+    found: Dict[str, str] = {}
+    for name in sorted(folders):
+        if prefix + name + b"/__init__.py" in walked.files:
+            found[text(name)] = "package"
+        elif name.decode("ascii", "replace").isidentifier() and name not in modules:
+            found[text(name)] = "folder"
+    found.update({text(name): "module" for name in sorted(modules) if text(name) not in found})
     return found
 
 
@@ -231,11 +233,13 @@ def orphans(site: bytes, walked: Walked, owners: Mapping[bytes, List[str]]) -> L
     Folders that hold neither Python nor an object, and those that begin with a dot, are left out.
     """
     prefix = site + b"/"
+    start = len(prefix)
     owned: Set[bytes] = set()
     held: Dict[bytes, List[bytes]] = {}
     for path in walked.files:
-        first, slash, _ = path[len(prefix) :].partition(b"/")
-        if not slash or not path.startswith(prefix):
+        end = path.find(b"/", start)
+        first = path[start:end]
+        if end < 0 or first in owned or not path.startswith(prefix):
             continue
         if path in owners:
             owned.add(first)

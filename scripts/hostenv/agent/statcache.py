@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from typing import Dict, Iterable, Optional, Set
+from typing import Dict, Optional, Set
 
 from hostenv.agent.files import write_file
 
@@ -48,9 +48,9 @@ def settled(file_key: bytes, moment: int) -> bool:
     return changed < moment - (_FINE_GRAIN if changed % 1_000_000 else _COARSE_GRAIN)
 
 
-def all_settled(newest: int, file_keys: Iterable[bytes], moment: int) -> bool:
-    """Tell whether all files are settled, the ``newest`` of which last changed then."""
-    return newest < moment - _COARSE_GRAIN or all(settled(each, moment) for each in file_keys)
+def long_settled(changed: int, moment: int) -> bool:
+    """Tell whether a change at ``changed`` (nanoseconds) lies safely before ``moment`` on any filesystem."""
+    return changed < moment - _COARSE_GRAIN
 
 
 class StatCache:

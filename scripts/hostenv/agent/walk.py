@@ -19,15 +19,16 @@ listed, as in git: a wheel cannot carry one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import stat
 import struct
-from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Tuple
+from typing import Any, Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Tuple
 
 from hostenv.agent import statcache
-from hostenv.agent.child import Child
+from hostenv.agent.child import Shared, dealt
 
 _ROOT = frozenset({b".gitignore", b"CACHEDIR.TAG", b".lock", b".hostenv"})
 _BIN = frozenset(
@@ -46,8 +47,6 @@ _NAME = -1 - _RECORD.size
 
 _WORTH_A_FORK = 64
 """Folders waiting to be listed from which a second process is started (it takes 4 ms)."""
-_GROUPS = 256
-"""Groups that they are dealt into: one byte numbers them, and the last one is small."""
 
 _FORMAT = 0o170000
 """The bits of a mode that tell the kind of file, inode(7)."""
@@ -174,51 +173,21 @@ def walk(root: bytes, *, helper: bool = True) -> Walked:
     folders = [b""]
     while folders and len(folders) < _WORTH_A_FORK:
         folders = [inner for folder in folders for inner in seen.list(root, folder)]
-    if helper and folders and len(os.sched_getaffinity(0)) > 1:
-        _share(seen, root, folders)
-    else:
-        walk_below(seen, root, folders)
+    if not helper or not folders:
+        return _below(seen, root, folders)
+    shared = Shared(dealt(folders), lambda group: _below(Walked(), root, group).packed())
+    with contextlib.closing(shared):
+        for packed in shared.results():
+            seen.add(packed)
     return seen
 
 
-def walk_below(seen: Walked, root: bytes, folders: List[bytes]) -> None:
+def _below(seen: Walked, root: bytes, folders: Sequence[bytes]) -> Walked:
     """List ``folders`` and everything below them."""
-    while folders:
-        folders += seen.list(root, folders.pop())
-
-
-def _share(seen: Walked, root: bytes, folders: List[bytes]) -> None:
-    """List everything below ``folders`` with a second process, each taking the next group when it is free."""
-    groups = [folders[number::_GROUPS] for number in range(min(_GROUPS, len(folders)))]
-    waiting, handing = os.pipe()
-    os.write(handing, bytes(range(len(groups))))  # a read of one byte is one turn, whoever reads
-    os.close(handing)
-
-    def work(into: Walked) -> bytes:
-        taken = b""
-        while True:
-            turn = os.read(waiting, 1)
-            if not turn:
-                return taken
-            walk_below(into, root, groups[turn[0]])
-            taken += turn
-
-    def help_out() -> Tuple[Any, ...]:
-        found = Walked()
-        work(found)
-        return found.packed()
-
-    try:
-        child = Child(help_out)
-        mine = work(seen)
-        found = child.result()
-    finally:
-        os.close(waiting)
-    if found is not None:
-        seen.add(found)
-    else:
-        for number in set(range(len(groups))) - set(mine):
-            walk_below(seen, root, groups[number])
+    waiting = list(folders)
+    while waiting:
+        waiting += seen.list(root, waiting.pop())
+    return seen
 
 
 def _left_out(folder: bytes) -> FrozenSet[bytes]:

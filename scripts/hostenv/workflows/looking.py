@@ -7,16 +7,15 @@ the same, one walk is all that is done there.
 from __future__ import annotations
 
 import hashlib
-import pathlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hostenv.agent import opschemas, pysource, sitelook, siteparts
 from hostenv.checks.metadata import Wanted
 from hostenv.checks.record import Applied
 from hostenv.checks.stack_tables import stack_tables
 from hostenv.facts.distributions import Installed
 from hostenv.facts.site import LiveFacts, SiteFacts
+from hostenv.machine.agent import archive
 from hostenv.machine.memory import Memory, Remembered
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from hostenv.machine.reach import Reach
     from hostenv.spec.spec import Spec
     from hostenv.workflows.events import Listener
-
-_READERS = (sitelook, siteparts, pysource, opschemas)
 
 
 def look_at_site(reach: Reach, spec: Spec, venv: str, listener: Listener, *, full: bool) -> Mapping[str, Any]:
@@ -82,13 +79,7 @@ def site_facts(
 
 
 def _edition() -> str:
-    """Return a digest of what is asked and of the code that answers: another edition remembers nothing."""
-    content = hashlib.sha256()
-    for module in _READERS:
-        content.update(_source(module.__file__))
+    """Return a digest of what is asked and of the agent's code: another edition remembers nothing."""
+    content = hashlib.sha256(archive())
     content.update(repr(stack_tables().namespaces).encode())
     return content.hexdigest()[:16]
-
-
-def _source(path: str | None) -> bytes:
-    return pathlib.Path(path).read_bytes() if path else b""
