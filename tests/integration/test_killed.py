@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pathlib
 import random
 import re
 import signal
@@ -14,7 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kit.killing import all_gone, end, ours
+
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Callable, Iterator
 
     from kit.repository import Repository
@@ -28,9 +29,7 @@ PATIENCE = 30.0
 def _nothing_stays(repository: Repository) -> Iterator[None]:
     """End what a failed test left running."""
     yield
-    for line in ours(repository):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(line.split()[0]), signal.SIGKILL)
+    end(ours(repository))
 
 
 def releases(repository: Repository, count: int) -> None:
@@ -38,28 +37,6 @@ def releases(repository: Repository, count: int) -> None:
     for number in range(1, count + 1):
         files = {f"demo/module_{each}.py": f"N = {each}\n" * 50 for each in range(400)}
         repository.wheel("demo", str(number), {**files, "demo/__init__.py": f"VERSION = {number}\n"})
-
-
-def ours(repository: Repository) -> list[str]:
-    """Return the processes that know of the repository's folder: by command line, environment or cwd."""
-    mark = str(repository.folder).encode()
-    found = []
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes()
-            known = words + (folder / "environ").read_bytes() + bytes((folder / "cwd").readlink())
-        except OSError:
-            continue
-        if mark in known and int(folder.name) != os.getpid():
-            found.append(f"{folder.name} {words.replace(bytes(1), b' ').decode(errors='replace')}")
-    return found
-
-
-def all_gone(repository: Repository) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while ours(repository) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not ours(repository)
 
 
 def current_version(repository: Repository) -> int:
@@ -163,8 +140,8 @@ def test_ended_by_a_signal_nothing_runs_on(
 
 def frozen(repository: Repository, words: str) -> bool:
     """Stop the uv that was called with ``words``, if it runs; tell whether it did."""
-    uv = re.compile(rf"(\d+) \S*/uv {words} ")
-    pids = [int(match[1]) for line in ours(repository) if (match := uv.match(line))]
+    uv = re.compile(rf"\S*/uv {words} ")
+    pids = [pid for pid, command in ours(repository).items() if uv.match(command)]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     return bool(pids)
@@ -180,5 +157,5 @@ def until(done: Callable[[], bool]) -> None:
 def test_what_outlives_a_session_would_be_seen(repository: Repository) -> None:
     """The check above can fail."""
     with subprocess.Popen(["sleep", "60"], cwd=repository.folder) as stray:
-        assert any(line.startswith(f"{stray.pid} ") for line in ours(repository))
+        assert stray.pid in ours(repository)
         stray.kill()
