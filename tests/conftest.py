@@ -8,9 +8,17 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let more sessions be killed, or one again: see tests/integration/test_sync_killed.py."""
+    """Let more sessions be killed, or one again (test_sync_killed.py), and other numbers of hosts built."""
     parser.addoption("--kills", type=int, default=5, metavar="N", help="kill sessions at N random moments")
     parser.addoption("--kills-seed", type=int, default=1, metavar="N", help="the first of these moments")
+    parser.addoption("--hosts", type=int, default=32, metavar="N", help="build on N hosts at once")
+
+
+@pytest.fixture(scope="session")
+def hosts_at_once(pytestconfig: pytest.Config) -> int:
+    """On how many hosts is built at once (test_many_hosts.py)."""
+    count: int = pytestconfig.getoption("--hosts")
+    return count
 
 
 @pytest.fixture(scope="session")

@@ -93,7 +93,7 @@ def _with_sshd(
     stack: contextlib.ExitStack, folder: pathlib.Path, name: str, machine_id: str, variables: dict[str, str]
 ) -> RemoteHost:
     words = " ".join(f"{key}={value}" for key, value in variables.items())
-    server = stack.enter_context(Sshd(folder / "sshd", f"SetEnv {words}", alias=name))
+    server = stack.enter_context(Sshd(folder / "sshd", f"SetEnv {words}", alias=name, key_types=("ed25519",)))
     told = subprocess.run(
         ["ssh-keygen", "-lf", server.host_keys["ed25519"]], capture_output=True, text=True, check=True
     )

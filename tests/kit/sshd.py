@@ -9,7 +9,10 @@ import shutil
 import socket
 import subprocess
 import time
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 KEY_TYPES = ("ed25519", "ecdsa", "rsa")
 
@@ -29,22 +32,25 @@ def make_key(path: pathlib.Path, key_type: str = "ed25519") -> pathlib.Path:
 
 
 class Sshd:
-    """A running sshd; ``options`` are lines of sshd_config that win over the kit's.
+    """A running sshd with a host key of each of ``key_types``.
 
+    ``options`` are lines of sshd_config that win over the kit's.
     ``client_config`` is an ssh_config that knows the host as ``alias``, with key and known_hosts.
     """
 
-    def __init__(self, folder: pathlib.Path, *options: str, alias: str = "here") -> None:
+    def __init__(
+        self, folder: pathlib.Path, *options: str, alias: str = "here", key_types: Sequence[str] = KEY_TYPES
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
-        self.host_keys = {kind: make_key(folder / f"host_{kind}", kind) for kind in KEY_TYPES}
+        self.host_keys = {kind: make_key(folder / f"host_{kind}", kind) for kind in key_types}
         self.client_key = make_key(folder / "client")
         shutil.copy(folder / "client.pub", folder / "authorized_keys")
         self.port = free_port()
         self._process = self._start(options)
         self.client_config = folder / "ssh_config"
         self.known_hosts = folder / "known_hosts"
-        self.trust(*KEY_TYPES)
+        self.trust(*key_types)
         self.client_config.write_text(self.client_entry(alias, self.port))
 
     def __enter__(self) -> Self:
