@@ -6,7 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from hostenv.agent.amounts import megabytes
 from hostenv.agent.files import sync_volume, write_sparsely
@@ -38,16 +38,26 @@ class Landing:
     A whole file is hashed as it lands and refused where its digest is not the one that came with it; the
     error names it below ``source``, the folder that it comes from. Nothing appears under its own path before
     :meth:`settle`. Ranges of a file are gathered, and wait for :meth:`finish` of the landing that had the
-    first of them. Raises :class:`AgentError`; what is in place by then stays.
+    first of them. ``expected``: nothing but these paths may come, each with the digest that it has there if
+    it has one. Raises :class:`AgentError`; what is in place by then stays.
     """
 
-    def __init__(self, root: str, label: str, *, durable: bool = True, source: str = "") -> None:
+    def __init__(
+        self,
+        root: str,
+        label: str,
+        *,
+        durable: bool = True,
+        source: str = "",
+        expected: Optional[Mapping[str, str]] = None,
+    ) -> None:
         self.digests: Dict[str, str] = {}
         self._folders = Folders(root)
         self._beside = incoming(root, label)
         self._incoming = os.open(self._beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._durable = durable
         self._source = source
+        self._expected = expected
         self._waiting: List[_Landed] = []
         self._waiting_bytes = 0
         self._count = 0
@@ -60,11 +70,15 @@ class Landing:
             pass
 
     def pass_on(self, pieces: Iterable[Piece]) -> Iterator[Union[Unit, memoryview]]:
-        """Do as :meth:`receive` does, and yield each unit and then its bytes, once they are written here."""
+        """Do as :meth:`receive` does, and yield each unit and then its bytes, once they are written here.
+
+        The last bytes of a whole file are yielded when its digest was seen to be right.
+        """
         reader = Reader(pieces)
         unit = reader.unit()
         while unit:
             split(unit.path)
+            self._require_expected(unit)
             yield unit
             yield from self._land(reader, unit) if unit.whole else self._gather(reader, unit)
             if self._waiting_bytes >= BATCH:
@@ -126,11 +140,14 @@ class Landing:
         file = os.open(beside, _NEW, 0o600, dir_fd=self._incoming)
         try:
             missing = unit.size
+            last = memoryview(b"")
             for piece in reader.body(unit.size):
+                if last:
+                    yield last
                 content.update(piece)
                 write_sparsely(file, piece)
                 missing -= len(piece)
-                yield piece
+                last = piece
             os.ftruncate(file, unit.size - missing)
             _finish(file, unit)
         finally:
@@ -139,6 +156,7 @@ class Landing:
         self._require_digest(unit, digest)
         self.digests[unit.path] = digest
         self._adopt(unit, beside)
+        yield last
 
     def _gather(self, reader: Reader, unit: Unit) -> Iterator[memoryview]:
         gathering = Gathering(self._incoming, unit)
@@ -152,6 +170,11 @@ class Landing:
         else:
             self._gathered.append(gathering)
             self._follower.add(gathering)
+
+    def _require_expected(self, unit: Unit) -> None:
+        if self._expected is not None and self._expected.get(unit.path) not in {"", unit.sha256}:
+            name = os.path.join(self._source, unit.path)
+            raise AgentError(f"{name}: came with sha256 {unit.sha256 or 'none'}: that was not asked for")
 
     def _require_digest(self, unit: Unit, digest: str) -> None:
         """Raise unless ``digest`` is the one that the unit came with; ``""`` is that of half a file."""

@@ -30,7 +30,7 @@ RANGE = 64 << 20
 SLOW_ROUND_TRIP = 0.004
 """Seconds of round trip from which one connection's window (2 MiB) holds a transfer below 0.5 GB/s."""
 
-_AHEAD = 8
+AHEAD = 8
 """Pieces of 1 MiB that may wait to be written here."""
 
 
@@ -79,7 +79,7 @@ def send_files(
     durable and with the digest that ``files`` names; raises :class:`HostError` otherwise, with what was in
     place by then. ``on_progress`` is told bytes, from several threads.
     """
-    transfer = _Transfer(files, len(agents))
+    transfer = Transfer(files, len(agents))
     label = transfer.label
     agents[0].call("place.begin", root=destination, label=label, size=transfer.size)
 
@@ -94,8 +94,8 @@ def send_files(
         finished: Mapping[str, str] = agent.call("place.finish", root=destination, label=label)
         return finished
 
-    with _told_as_host_error(agents[0].host, source):
-        return _merged((*_on_each(agents, put), *_on_each(agents, finish)))
+    with told_as_host_error(agents[0].host, source):
+        return merged((*on_each(agents, put), *on_each(agents, finish)))
 
 
 def receive_files(
@@ -110,27 +110,34 @@ def receive_files(
 
     The other direction of :func:`send_files`, with the same promises.
     """
-    transfer = _Transfer(files, len(agents))
+    transfer = Transfer(files, len(agents))
     root, label = str(destination), transfer.label
 
     def work(agent: Agent, landing: place.Landing) -> Mapping[str, str]:
         while wanted := transfer.take_some():
-            _receive(agent, source, wanted, landing, on_progress)
+            receive(agent, source, wanted, landing.receive, on_progress)
         landing.settle()
         return landing.digests
 
-    with _told_as_host_error(agents[0].host, destination):
+    with told_as_host_error(agents[0].host, destination):
         place.begin(root=root, label=label, size=transfer.size)
-        with contextlib.ExitStack() as stack:
-            landings = [
-                stack.enter_context(contextlib.closing(place.Landing(root, label, source=source)))
-                for _ in agents
-            ]
-            landed = _on_each(agents, work, landings)
-            return _merged((*landed, *_on_each(landings, place.Landing.finish)))
+        with landings(len(agents), root, label, source, files) as each:
+            landed = on_each(agents, work, each)
+            return merged((*landed, *on_each(each, place.Landing.finish)))
 
 
-class _Transfer:
+@contextlib.contextmanager
+def landings(
+    count: int, root: str, label: str, source: str, files: Sequence[File]
+) -> Iterator[Sequence[place.Landing]]:
+    """Open places here for ``files`` that come over several connections; nothing else may come."""
+    expected = {file.path: file.sha256 or "" for file in files}
+    with contextlib.ExitStack() as stack:
+        opened = (place.Landing(root, label, source=source, expected=expected) for _ in range(count))
+        yield [stack.enter_context(contextlib.closing(landing)) for landing in opened]
+
+
+class Transfer:
     """What is left to move, shared by the connections: each takes the next range when it is free.
 
     Files are cut only for several connections, and only where a digest will tell that the ranges belong
@@ -176,7 +183,7 @@ def _ranges(file: File) -> Iterator[tuple[stream.Wanted, int]]:
         yield stream.Wanted(file.path, file.sha256 or "", offset, length), length
 
 
-def _on_each(
+def on_each(
     items: Sequence[Any], work: Callable[..., Mapping[str, str]], *more: Sequence[Any]
 ) -> list[Mapping[str, str]]:
     """Run ``work`` for all items side by side; the first failure is raised when all have ended."""
@@ -186,7 +193,8 @@ def _on_each(
         return list(pool.map(work, items, *more))
 
 
-def _merged(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def merged(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return what every connection has moved."""
     return {path: digest for part in parts for path, digest in part.items()}
 
 
@@ -197,20 +205,20 @@ def _counted(pieces: Iterator[stream.Piece], told: Callable[[int], None] | None)
             told(len(piece))
 
 
-def _receive(
+def receive(
     agent: Agent,
     source: str,
     wanted: Sequence[stream.Wanted],
-    landing: place.Landing,
+    land: Callable[[Iterator[bytes]], None],
     told: Callable[[int], None] | None,
 ) -> None:
-    """Fetch one stream: it is written and hashed in a thread, while this one decrypts."""
-    waiting: queue.Queue[bytes | None] = queue.Queue(_AHEAD)
+    """Fetch one stream: ``land`` writes and hashes it in a thread, while this one decrypts."""
+    waiting: queue.Queue[bytes | None] = queue.Queue(AHEAD)
     with ThreadPoolExecutor(1, thread_name_prefix="landing") as pool:
-        landed = pool.submit(landing.receive, iter(waiting.get, None))
+        landed = pool.submit(land, iter(waiting.get, None))
 
         def take(piece: bytes) -> None:
-            _hand_over(piece, waiting, landed)
+            hand_over(piece, waiting, landed)
             if told:
                 told(len(piece))
 
@@ -222,11 +230,11 @@ def _receive(
                 on_data=take,
             )
         finally:
-            _hand_over(None, waiting, landed)
+            hand_over(None, waiting, landed)
         landed.result()
 
 
-def _hand_over(piece: bytes | None, waiting: queue.Queue[bytes | None], landed: Future[None]) -> None:
+def hand_over(piece: bytes | None, waiting: queue.Queue[bytes | None], landed: Future[None]) -> None:
     """Give the landing thread a piece; where that has failed (disk full, wrong digest), raise its error."""
     while True:
         if landed.done():
@@ -238,7 +246,7 @@ def _hand_over(piece: bytes | None, waiting: queue.Queue[bytes | None], landed: 
 
 
 @contextlib.contextmanager
-def _told_as_host_error(host: str, folder: object) -> Iterator[None]:
+def told_as_host_error(host: str, folder: object) -> Iterator[None]:
     """Raise what the agent's modules raise when they run here, in ``folder``, as an operator's error."""
     try:
         yield

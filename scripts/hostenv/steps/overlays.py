@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from hostenv.agent.amounts import megabytes
 from hostenv.agent.store import relative
 from hostenv.machine.bulk import File
+from hostenv.machine.forward import forward_files
 from hostenv.steps.supply_stream import Total
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Callable, Mapping, Sequence
 
     from hostenv.machine.agent import Agent
@@ -55,7 +57,9 @@ class BringOverlays:
         on_start: Callable[[int], None],
         on_progress: Callable[[int], None],
     ) -> None:
-        """Bring it: gather there, receive here, send; every file by its hash, and what arrived stays.
+        """Bring it: gather there, send what is here, and what is not while it is received.
+
+        Every file by its hash, and what arrived stays.
 
         The host's lock is taken. Raises :class:`~hostenv.errors.SupplyError` for what nobody has.
         """
@@ -69,13 +73,58 @@ class BringOverlays:
         if not absent:
             return
         total = Total(on_progress)
-        on_start(sum(self.payload.missing(absent).values()) + sum(absent.values()))
-        self.payload.bring(self.source, self.overlays, absent, on_progress=total.add)
-        files = [
-            File(path=relative(sha256), size=size, sha256=sha256)
-            for sha256, size in sorted(absent.items(), key=lambda each: each[1])
-        ]
-        reach.send_files(self.payload.folder, f"{self.root}/store", files, on_progress=total.add)
+        lacking = self.payload.missing(absent)
+        on_start(sum(lacking.values()) + sum(absent.values()))
+        target = _Target(reach=reach, store=f"{self.root}/store")
+        target.send(self.payload, _without(absent, lacking), total.add)
+        if lacking:
+            forwarded = self.payload.bring(
+                self.source, self.overlays, lacking, on_progress=total.add, onward=target
+            )
+            target.send(self.payload, _without(lacking, forwarded), total.add)  # brought for another host
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Target:
+    """The store of the host that lacks contents."""
+
+    reach: Reach
+    store: str
+
+    def send(self, payload: Payload, contents: Mapping[str, int], on_progress: Callable[[int], None]) -> None:
+        """Send what is here."""
+        if contents:
+            files = [
+                File(path=relative(sha256), size=size, sha256=sha256)
+                for sha256, size in sorted(contents.items(), key=lambda each: each[1])
+            ]
+            self.reach.send_files(payload.folder, self.store, files, on_progress=on_progress)
+
+    def forward(
+        self,
+        source: Reach,
+        folder: str,
+        keep: pathlib.Path,
+        files: Sequence[File],
+        *,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        """Send on what is received: :func:`hostenv.machine.forward.forward_files`."""
+        size = sum(file.size for file in files)
+        forward_files(
+            files,
+            sources=source.streams(size),
+            source=folder,
+            keep=keep,
+            targets=self.reach.streams(size),
+            destination=self.store,
+            names={file.path: relative(file.sha256 or "") for file in files},
+            on_progress=on_progress,
+        )
+
+
+def _without(contents: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+    return {sha256: size for sha256, size in contents.items() if sha256 not in others}
 
 
 def bring_overlays(

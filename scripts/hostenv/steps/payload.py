@@ -7,7 +7,7 @@ import os
 import pathlib
 import tempfile
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hostenv.agent.store import Store, relative
 from hostenv.errors import SupplyError
@@ -54,22 +54,40 @@ class Payload:
         contents: Mapping[str, int],
         *,
         on_progress: Callable[[int], None],
-    ) -> None:
+        onward: Onward | None = None,
+    ) -> Mapping[str, int]:
         """Have all ``contents`` of ``overlays`` here, received from ``source`` where they are not.
 
-        What arrived stays. Raises :class:`SupplyError` that names what neither has.
+        What is received goes ``onward`` at the same time; returns that. What arrived stays. Raises
+        :class:`SupplyError` that names what neither has.
         """
         with self._bringing:
             absent = self.missing(contents)
             if not absent:
-                return
+                return {}
             wanted = [(o, f) for o in overlays for f in o.files if f.sha256 in absent]
             if source is None:
                 raise _not_here(wanted)
-            source.receive(self.folder, wanted, on_progress=on_progress)
+            source.receive(self.folder, wanted, on_progress=on_progress, onward=onward)
             still = self.missing(absent)
             if still:
                 raise _not_here([(o, f) for o, f in wanted if f.sha256 in still])
+            return absent
+
+
+class Onward(Protocol):
+    """A host's store, to which contents go while they come."""
+
+    def forward(
+        self,
+        source: Reach,
+        folder: str,
+        keep: pathlib.Path,
+        files: Sequence[File],
+        *,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        """Receive files from below a folder of ``source`` in ``keep``, and send each on as its content."""
 
 
 class Source:
@@ -97,19 +115,21 @@ class Source:
         wanted: Iterable[tuple[Overlay, OverlayFile]],
         *,
         on_progress: Callable[[int], None],
+        onward: Onward | None = None,
     ) -> None:
         """Receive what lies there under its digest or its own path; what does not, is left out.
 
         Raises :class:`~hostenv.errors.HostError` where a file is not the one that the overlay names.
         """
         with self._turn:
-            self._receive_all(store, wanted, on_progress)
+            self._receive_all(store, wanted, on_progress, onward)
 
     def _receive_all(
         self,
         store: pathlib.Path,
         wanted: Iterable[tuple[Overlay, OverlayFile]],
         on_progress: Callable[[int], None],
+        onward: Onward | None,
     ) -> None:
         wanted = tuple(wanted)
         places = (
@@ -128,7 +148,7 @@ class Source:
             )
             for folder in folders:
                 some = [each for each, top in zip(paths, found, strict=True) if top == folder]
-                self._receive(store, folder, some, on_progress)
+                self._receive(store, folder, some, on_progress, onward)
 
     def _receive(
         self,
@@ -136,15 +156,22 @@ class Source:
         folder: str,
         files: Sequence[tuple[str, int, str]],
         on_progress: Callable[[int], None],
+        onward: Onward | None,
     ) -> None:
         if not files:
             return
         store.mkdir(parents=True, exist_ok=True)
-        wanted = [File(path=path, size=size, sha256=sha256) for path, size, sha256 in files]
+        wanted = [
+            File(path=path, size=size, sha256=sha256)
+            for path, size, sha256 in sorted(files, key=lambda file: file[1])
+        ]
         with tempfile.TemporaryDirectory(dir=store, prefix=".receive-") as beside:
             landing = pathlib.Path(beside)
             try:
-                self._reach.receive_files(folder, landing, wanted, on_progress=on_progress)
+                if onward:
+                    onward.forward(self._reach, folder, landing, wanted, on_progress=on_progress)
+                else:
+                    self._reach.receive_files(folder, landing, wanted, on_progress=on_progress)
             finally:
                 for path, _, sha256 in files:
                     with contextlib.suppress(FileNotFoundError):
