@@ -160,20 +160,20 @@ def test_a_wheel_that_fits_is_silent(tag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "tag",
+    ("tag", "kind"),
     [
-        "cp311-cp311-manylinux_2_17_x86_64",
-        "cp312-cp312-manylinux_2_17_aarch64",
-        "cp312-cp312-manylinux_2_39_x86_64",
-        "cp313-abi3-manylinux_2_17_x86_64",
-        "cp312-cp312-musllinux_1_2_x86_64",
-        "cp312-cp312t-manylinux_2_17_x86_64",
-        "cp312-cp312-win_amd64",
+        ("cp311-cp311-manylinux_2_17_x86_64", "K46"),
+        ("cp312-cp312-manylinux_2_17_aarch64", "K56"),
+        ("cp312-cp312-manylinux_2_39_x86_64", "K14"),
+        ("cp313-abi3-manylinux_2_17_x86_64", "K46"),
+        ("cp312-cp312-musllinux_1_2_x86_64", "K14"),
+        ("cp312-cp312t-manylinux_2_17_x86_64", "K46"),
+        ("cp312-cp312-win_amd64", "K56"),
     ],
 )
-def test_a_wheel_for_another_platform_is_an_error(tag: str) -> None:
+def test_a_wheel_for_another_platform_is_an_error(tag: str, kind: str) -> None:
     (finding,) = found(an_environment(a_distribution("alpha", tags=(tag,))))
-    assert (finding.rule, finding.severity) == ("wheel-tags", Severity.ERROR)
+    assert (finding.rule, finding.severity, finding.kind) == ("wheel-tags", Severity.ERROR, kind)
     assert finding.evidence == (f"wheel: {tag}", "host: cp312, x86_64, glibc 2.36")
 
 

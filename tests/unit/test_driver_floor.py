@@ -15,7 +15,9 @@ from hostenv.facts.gpu_code import GpuTargets
 def severities(minimum: str | None, driver: str | None) -> list[str]:
     floor = DriverFloor(minimum=Version(minimum) if minimum else None)
     facts = Facts(floor, GpuTargets(gpus=(), driver=driver, cuda=None))
-    return [finding.severity for finding in judge(facts, RULES, today=dt.date(2026, 12, 1)).findings]
+    findings = judge(facts, RULES, today=dt.date(2026, 12, 1)).findings
+    assert {(finding.rule, finding.kind) for finding in findings} <= {("driver-below-spec", "K21")}
+    return [finding.severity for finding in findings]
 
 
 @pytest.mark.parametrize(

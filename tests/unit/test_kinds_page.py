@@ -6,10 +6,17 @@ import pathlib
 import re
 from collections import Counter
 
-from hostenv.workflows.verify_abi import RULES
+from hostenv.checks import across_hosts
+from hostenv.workflows import verify_abi
 
 TESTS = pathlib.Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs/kinds.md").read_text(encoding="utf-8")
+RULES = (*verify_abi.RULES, *across_hosts.RULES)
+ENTRIES = {
+    entry.partition(":")[0]: entry.partition("\n## ")[0]
+    for entry in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]
+}
+PARTS = ("Seen", "Rule", "Evidence", "Fix", "Test")
 
 
 def test_every_kind_of_the_catalogue_has_its_entry() -> None:
@@ -17,8 +24,32 @@ def test_every_kind_of_the_catalogue_has_its_entry() -> None:
     assert sorted(re.findall(r"K\d\d", headings)) == [f"K{number:02}" for number in range(1, 59)]
 
 
-def test_every_rule_of_a_kind_is_on_the_page() -> None:
-    missing = {rule.id for rule in RULES if rule.kind and f"`{rule.id}`" not in PAGE}
+def test_every_rule_of_a_kind_is_in_the_entry_of_that_kind() -> None:
+    missing = {
+        (rule.id, rule.kind)
+        for rule in RULES
+        if rule.kind
+        and not any(rule.kind in kinds and f"`{rule.id}`" in entry for kinds, entry in ENTRIES.items())
+    }
+    assert missing == set()
+
+
+def test_every_entry_says_what_is_seen_by_what_and_what_to_do_or_why_it_is_not_judged() -> None:
+    missing = {
+        (kinds, part)
+        for kinds, entry in ENTRIES.items()
+        for part in PARTS
+        if not re.search(rf"\*\*(?:\w+, )?{part}s?(?:, \w+)?:\*\*", entry, re.IGNORECASE)
+        and "No fault:" not in entry
+        and "none of its own" not in entry
+    }
+    assert missing == set()
+
+
+def test_every_rule_of_a_kind_is_named_by_a_test() -> None:
+    """By its id, or by its kind's number: each has a test that makes the fault."""
+    code = "\n".join(path.read_text(encoding="utf-8") for path in TESTS.glob("*/test_*.py"))
+    missing = {rule.id for rule in RULES if rule.kind and f'"{rule.id}"' not in code}
     assert missing == set()
 
 

@@ -56,7 +56,7 @@ def _version(driver: str | None) -> Version | None:
 BELOW = Rule(
     id="driver-below-spec",
     severity=Severity.ERROR,
-    kind="K22",
+    kind="K21",
     reference="https://docs.nvidia.com/deploy/cuda-compatibility/",
     check=_below,
 )

@@ -7,14 +7,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostenv.checks.demangle import shown
+from hostenv.checks.demangle import demangle, shown
 from hostenv.checks.object_tables import provider_of
 
 if TYPE_CHECKING:
     from hostenv.facts.objects import Load, LoadFacts
 
 _TORCH = re.compile(r"_Z(?:T[ISV]|GV)?(?:N?K?)?.{0,8}(?:3c10|2at|5torch|6caffe2)|aoti_torch_|torch_")
-_OLD_STRING = re.compile(r"(?:S[sS]|RKSs|ESs)")
+_OLD_STRING = re.compile(r"[ERKPv]Ss")
+"""std::string before C++11 among mangled parameters, where the whole name cannot be read."""
 _DRIVER = re.compile(r"cu(?:[A-Z]\w+)\Z")
 _PYTHON = re.compile(r"_?Py[A-Z_]")
 _KERNELS = ("sgl-kernel", "sglang-kernel")
@@ -101,7 +102,8 @@ def _torch(fault: Fault, symbol: str, evidence: tuple[str, ...]) -> Cause:
     installed = fault.facts.installed.get("torch")
     built = fault.facts.built_for.get(owner)
     name = owner.rpartition("-")[0].replace("_", "-").lower()
-    old = _OLD_STRING.search(symbol) and "cxx11" not in symbol
+    readable = demangle(symbol)
+    old = "std::string" in readable if readable else bool(_OLD_STRING.search(symbol))
     kind = "K01" if name in _KERNELS else "K03" if old else "K02"
     target = f" for torch {built[0]}" if built else " for another torch"
     what = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from packaging.tags import Tag, parse_tag
@@ -44,7 +45,16 @@ def _tags(facts: Facts) -> Iterator[Finding]:
     for each in installed.distributions:
         stated = frozenset(tag for line in each.tags for tag in _parsed(line))
         if stated and stated.isdisjoint(taken):
-            yield _refused(each, host)
+            yield replace(_refused(each, host), kind=_kind(stated, taken, interpreter.machine))
+
+
+def _kind(stated: Collection[Tag], taken: Collection[Tag], machine: str) -> str:
+    """Return the kind: another Python, another C library, or another machine."""
+    pythons = {(tag.interpreter, tag.abi) for tag in taken}
+    fitting = [tag.platform for tag in stated if (tag.interpreter, tag.abi) in pythons]
+    if not fitting:
+        return "K46"
+    return "K14" if any("linux" in each and each.endswith(machine) for each in fitting) else "K56"
 
 
 def _parsed(line: str) -> Collection[Tag]:
@@ -66,7 +76,7 @@ def _refused(each: Distribution, host: str) -> Finding:
 TAGS = Rule(
     id="wheel-tags",
     severity=Severity.ERROR,
-    kind="K40",
+    kind="K46",
     reference="https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/",
     check=_tags,
     unknown_gates=True,

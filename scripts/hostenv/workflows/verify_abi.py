@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from packaging.version import Version
 
 from hostenv.checks import (
+    across_hosts,
     agreement_rules,
     driver_floor,
     gpu_rules,
@@ -48,6 +49,7 @@ from hostenv.workflows.suggest import Failing, proposals
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hostenv.checks.across_hosts import Library
     from hostenv.checks.judge import Verdict
     from hostenv.checks.suggest import Proposal
     from hostenv.errors import HostenvError
@@ -91,6 +93,7 @@ class Judged:
     targets: GpuTargets
     seconds: float
     cached: bool
+    nccl: tuple[Library, ...]
     proposals: tuple[Proposal, ...] | None = None
 
 
@@ -123,10 +126,25 @@ def verify_abi(fleet: Fleet, request: Request, listener: Listener) -> tuple[Host
             listener.finished(spec.name)
 
     results = run_on_hosts(specs, on_one, jobs=request.jobs)
+    together = _together(specs, {name: each.value for name, each in results.items() if each.value})
     return tuple(
-        HostVerdict(host=name, seconds=result.seconds, judged=result.value, error=result.error)
+        HostVerdict(host=name, seconds=result.seconds, judged=together.get(name), error=result.error)
         for name, result in results.items()
     )
+
+
+def _together(specs: Mapping[str, Spec], judged: Mapping[str, Judged]) -> dict[str, Judged]:
+    """Return what was judged, with what only several hosts together show."""
+    nccl = {name: each.nccl for name, each in judged.items()}
+    locks = {name: specs[name].lock_owner for name in judged}
+    today = dt.datetime.now(dt.UTC).date()
+    found = {}
+    for name, each in judged.items():
+        peers = across_hosts.Peers(host=name, nccl=nccl, locks=locks)
+        waivers = specs[name].checks.allow
+        verdict = across_hosts.with_peers(each.verdict, peers, waivers, today=today)
+        found[name] = replace(each, verdict=verdict)
+    return found
 
 
 def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener: Listener) -> Judged:
@@ -249,6 +267,7 @@ def _judged(spec: Spec, venv: str, facts: Facts, answer: Mapping[str, Any]) -> J
         targets=targets,
         seconds=answer["seconds"],
         cached=answer["cached"],
+        nccl=across_hosts.nccl_of(facts),
     )
 
 
