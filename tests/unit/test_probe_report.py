@@ -202,7 +202,7 @@ def test_the_page_shows_a_host_and_what_stands_out(spec: Spec) -> None:
         "listens on 127.0.0.1 port 30000",
         "torch 2.11.0 (CUDA 13.0)",
         "process-elsewhere K55",
-        "lost: no route",
+        "lost: 3.0 s\n  no route\n    → look at the cable",
         "2 of 3 hosts probed; failed: lost",
     ):
         assert expected in text, text

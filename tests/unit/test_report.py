@@ -6,14 +6,22 @@ import datetime as dt
 import io
 import json
 import pathlib
+import re
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from hostenv.checks.finding import Finding, Severity
 from hostenv.checks.judge import Verdict
 from hostenv.checks.waivers import Waived
+from hostenv.errors import HostError
 from hostenv.report.findings import console, findings_document, print_verdict
+from hostenv.report.lines import error_lines, failed, line
+from hostenv.report.live import Live
 from kit.schema import violations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMA = json.loads(
     (pathlib.Path(__file__).parents[2] / "docs/schema/findings.schema.json").read_text(encoding="utf-8")
@@ -87,3 +95,58 @@ def test_a_narrow_terminal_folds_paths_and_cuts_nothing() -> None:
 
 def test_nothing_found_is_one_line() -> None:
     assert printed(Verdict(findings=(), waived=(), passed=True)) == "checks passed: nothing found\n"
+
+
+def on_terminal(width: int, show: Callable[[Console], None]) -> list[str]:
+    out = io.StringIO()
+    show(Console(file=out, force_terminal=True, color_system=None, width=width, highlight=False))
+    return out.getvalue().splitlines()
+
+
+PLAN = "fetch    128 of 128 wheels, 265.1 MB, into /srv/a/long/path/to/wheelhouse and then some"
+
+
+def test_a_line_is_wrapped_between_words_below_its_own_words() -> None:
+    assert on_terminal(40, lambda out: line(PLAN, out, indent=2)) == [
+        "  fetch    128 of 128 wheels, 265.1 MB,",
+        "           into",
+        "           /srv/a/long/path/to/wheelhouse",
+        "           and then some",
+    ]
+
+
+def test_a_word_longer_than_the_terminal_stays_whole() -> None:
+    path = "/srv/" + "x" * 100
+    assert f"           {path}" in on_terminal(40, lambda out: line(f"build    in {path}", out, indent=2))
+
+
+def test_a_log_has_every_line_whole() -> None:
+    out = io.StringIO()
+    line(PLAN, console(out), indent=2)
+    assert out.getvalue() == f"  {PLAN}\n"
+
+
+def test_an_error_names_its_host_once_and_keeps_control_characters_away() -> None:
+    error = HostError("ct200: no room\x1b[2J on a disk", hint="make some")
+    assert on_terminal(80, lambda out: error_lines(error, "ct200", out, head=failed("ct200"))) == [
+        "✗ ct200  no room\\x1b[2J on a disk",
+        "  → make some",
+    ]
+
+
+def test_progress_fits_into_eighty_columns() -> None:
+    out = io.StringIO()
+    live = Live(Console(file=out, force_terminal=True, color_system=None, width=80, legacy_windows=False))
+    with live:
+        live.phase("a-host-with-name", "overlays", 265_100_000)
+        live.advance("a-host-with-name", 110_000_000)
+        live.phase("other", "install")
+        assert live._progress
+        live._progress.refresh()
+        live.finished("a-host-with-name")
+        live.finished("other")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    rows = [row.strip() for row in re.split(r"[\r\n]", shown) if "overlays" in row]
+    assert any("110.0 MB of 265.1 MB" in row for row in rows)
+    assert all(len(row) <= 80 for row in rows)
+    assert "?" not in shown, "an unknown size is not told"

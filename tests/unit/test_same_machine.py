@@ -109,7 +109,7 @@ def test_a_reboot_between_two_probes_is_said() -> None:
     found = relate(same, {**same, "identity.boot_id": OTHER_BOOT})
     assert found.kind is Kind.DIFFERENT
     assert any("same machine id" in line for line in found.evidence)
-    assert any("1 GPUs have the same UUID" in line for line in found.evidence)
+    assert any("the same UUID has 1 GPU" in line for line in found.evidence)
 
 
 @pytest.mark.parametrize("path", ["identity.boot_id", "identity.boot_id_own"])

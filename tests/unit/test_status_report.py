@@ -149,3 +149,10 @@ def test_an_unknown_age_of_facts_is_told_with_the_reason() -> None:
     text = page(line(facts_age=future))
     assert "unknown" in text.splitlines()[1]
     assert "facts/ct200.json: dated 2031-01-01, which is still to come" in text
+
+
+def test_a_narrow_terminal_cuts_nothing() -> None:
+    out = io.StringIO()
+    print_status([line()], Console(file=out, width=40, no_color=True))
+    text = out.getvalue()
+    assert all(cell in text for cell in ("bbbbbbbb g7 held", "aaaaaaaa x1", "1 held", "107.37 GB", "40 d"))

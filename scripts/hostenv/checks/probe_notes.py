@@ -109,7 +109,9 @@ def _gpus(spec: Spec, facts: HostFacts) -> Iterator[Finding]:
 def _expected(spec: Spec, facts: HostFacts) -> Iterator[Finding]:
     wanted, gpus = spec.gpus, facts.gpus.value
     if wanted and wanted.count is not None and wanted.count != len(gpus):
-        yield _note("gpu-count", spec.name, f"{len(gpus)} GPUs, the spec names {wanted.count}")
+        yield _note(
+            "gpu-count", spec.name, f"{amounts.counted(len(gpus), 'GPU')}, the spec names {wanted.count}"
+        )
     for gpu in gpus:
         if wanted and wanted.model and wanted.model not in gpu.name:
             yield _note("gpu-model", f"GPU {gpu.index}", f"is {gpu.name}, the spec names {wanted.model}")

@@ -187,7 +187,7 @@ def _agreements(left: HostFacts, right: HostFacts) -> Iterator[str]:
         yield f"same boot id {boots[0].value}"
     gpus = _shared_gpus(left, right)
     if gpus:
-        yield f"{len(gpus)} GPUs with the same UUID, {min(gpus)} first"
+        yield f"{amounts.counted(len(gpus), 'GPU')} with the same UUID, {min(gpus)} first"
     apart = _clocks(left, right)
     if apart is not None and apart <= SAME_CLOCK:
         yield f"the kernels started within {apart:.3f} s"
@@ -198,7 +198,10 @@ def _note_of_contradiction(left: HostFacts, right: HostFacts, gpus: frozenset[st
     if all(each.is_known for each in ids) and ids[0].value == ids[1].value:
         yield "same machine id: booted between the two probes, or one is a clone of the other"
     if gpus:
-        yield f"yet {len(gpus)} GPUs have the same UUID: passed on from one to the other meanwhile?"
+        yield (
+            f"yet the same UUID has {amounts.counted(len(gpus), 'GPU')}: "
+            "passed on from one to the other meanwhile?"
+        )
 
 
 def _named(group: NamespaceGroup | None, inner: HostFacts) -> str | None:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from hostenv.errors import Outcome
 from hostenv.report.findings import findings_document, print_verdict, write_json
+from hostenv.report.lines import error_lines, failed
 
 if TYPE_CHECKING:
     import pathlib
@@ -27,10 +28,9 @@ def print_verdicts(verdicts: Sequence[HostVerdict], out: Console) -> None:
     """Print one block an environment: what was judged against what, and the findings."""
     for verdict in verdicts:
         judged = verdict.judged
+        if verdict.error:
+            error_lines(verdict.error, verdict.host, out, head=failed(verdict.host))
         if judged is None:
-            out.print(
-                Text(f"✗ {verdict.host}", "bold red").append(f"  {verdict.error}", "default"), soft_wrap=True
-            )
             continue
         mark, style = ("✓", "bold green") if judged.verdict.passed else ("✗", "bold red")
         out.print(Text(f"{mark} {judged.host}", style).append(f"  {judged.venv}", "default"), soft_wrap=True)

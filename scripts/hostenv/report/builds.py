@@ -11,6 +11,7 @@ from rich.text import Text
 
 from hostenv.agent.amounts import counted, megabytes
 from hostenv.report.findings import printable
+from hostenv.report.lines import error_lines, failed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 VERSION = 1
 """Version of the document that ``docs/schema/builds.schema.json`` describes."""
 
+_NARROW = 72
+"""Columns below which no table is printed."""
 _SHOWN = 3
 """Processes of a build that are shown; the JSON has all."""
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -31,9 +34,9 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
 def print_builds(hosts: Sequence[HostBuilds], out: Console) -> None:
     """Print one block a host, its builds by age, the newest first."""
     for host in hosts:
+        if host.error:
+            error_lines(host.error, host.host, out, head=failed(host.host))
         if host.found is None:
-            line = Text(f"✗ {host.host}", "bold red").append(f"  {host.error}", "default")
-            out.print(line, soft_wrap=True)
             continue
         found = host.found
         total = sum(build.size for build in found.builds)
@@ -44,13 +47,26 @@ def print_builds(hosts: Sequence[HostBuilds], out: Console) -> None:
             "dim",
         )
         out.print(line, soft_wrap=True)
-        if found.builds:
+        if out.width < _NARROW:
+            _print_lines(found, out)
+        elif found.builds:
             out.print(_table(found))
         for left in found.unfinished:
             words = f"  unfinished  {printable(left.path)}  {megabytes(left.size)}; prune removes it"
             out.print(Text(words, "yellow"), soft_wrap=True)
         for why in found.unknown:
             out.print(Text(f"  unknown     {printable(why)}", "magenta"), soft_wrap=True)
+
+
+def _newest_first(found: RootBuilds) -> list[BuildFacts]:
+    return sorted(found.builds, key=lambda each: -each.last)
+
+
+def _print_lines(found: RootBuilds, out: Console) -> None:
+    """Print a line a build, what counts most of it: a table's columns would be cut."""
+    for build in _newest_first(found):
+        told = f"  {build.build}  {megabytes(build.size)}  {age(time.time() - build.made)}  "
+        out.print(Text.assemble(told, _used(build)), soft_wrap=True)
 
 
 def _table(found: RootBuilds) -> Table:
@@ -60,7 +76,7 @@ def _table(found: RootBuilds) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("fingerprint", no_wrap=True)
     table.add_column("used", overflow="fold", ratio=1)
-    for build in sorted(found.builds, key=lambda each: -each.last):
+    for build in _newest_first(found):
         table.add_row(
             f"  {build.build}",
             megabytes(build.size),

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from hostenv.errors import Outcome
 from hostenv.report.findings import findings_document, print_verdict, printable, write_json
+from hostenv.report.lines import error_lines, labelled
 
 if TYPE_CHECKING:
     import pathlib
@@ -29,13 +30,13 @@ def print_results(results: Sequence[HostResult], out: Console) -> None:
         line = Text(f"{mark} {result.host}", style).append(f"  {result.headline}", "default")
         out.print(line.append(f"  {result.seconds:.1f} s", "dim"), soft_wrap=True)
         if result.error:
-            out.print(Text(_indented(str(result.error))), soft_wrap=True)
+            error_lines(result.error, result.host, out)
         if result.changed:
             _print_facts(result, out)
         if result.verdict and (result.changed or result.error):
             print_verdict(result.verdict, out)
         for note in result.notes:
-            out.print(Text(f"  ! {printable(note)}", "yellow"), soft_wrap=True)
+            labelled(Text("  ! ", "yellow"), printable(note), out, style="yellow")
         for command in result.next:
             out.print(Text("  next  ", "dim").append(command, "cyan"), soft_wrap=True)
 
@@ -107,7 +108,3 @@ def _document(result: HostResult) -> dict[str, object]:
 
 def _error_document(error: HostenvError | None) -> dict[str, object] | None:
     return {"message": error.message, "hint": error.hint} if error else None
-
-
-def _indented(message: str) -> str:
-    return "\n".join(f"  {line}" for line in message.splitlines())

@@ -14,6 +14,7 @@ from rich.text import Text
 from hostenv.agent.amounts import megabytes
 from hostenv.errors import HostenvError
 from hostenv.report.findings import console as made_console
+from hostenv.report.lines import line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,8 +63,8 @@ class Live:
             self._end(host)
             try:
                 self._console.print(Text(host, "bold").append(": plan", "default"), soft_wrap=True)
-                for line in lines:
-                    self._console.print(Text(f"  {line}"), soft_wrap=True)
+                for each in lines:
+                    line(each, self._console, indent=2)
             except OSError as error:
                 raise HostenvError(
                     f"{host}: the plan cannot be shown: {error.strerror}",
@@ -105,7 +106,7 @@ class Live:
                 self._console.print(Text(f"  {host}  {phase.name}{size}  {seconds:.1f} s"), soft_wrap=True)
 
 
-_BAR = 16
+_BAR = 10
 """Columns of a bar: the line of a host with a long name fits into 80."""
 
 _WORTH_A_LINE = 0.3
@@ -114,9 +115,13 @@ _WORTH_A_LINE = 0.3
 
 def _progress(console: Console) -> Progress:
     from rich import progress  # noqa: PLC0415  20 ms, which a log need not wait for
+    from rich.table import Column  # noqa: PLC0415
 
     class Bytes(progress.ProgressColumn):
         """Bytes of how many, and how fast; nothing for a phase of unknown length."""
+
+        def get_table_column(self) -> Column:
+            return Column(no_wrap=True)
 
         def render(self, task: Task) -> Text:
             if task.total is None:

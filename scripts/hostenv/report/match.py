@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.checks.comparison import Outcome
 from hostenv.report.findings import printable
+from hostenv.report.lines import error_lines, failed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,9 +45,9 @@ def print_report(found: MatchReport, out: Console) -> None:
 
 
 def _print_target(target: TargetResult, out: Console) -> None:
+    if target.error:
+        error_lines(target.error, target.label, out, head=failed(printable(target.label)))
     if target.comparison is None:
-        told = Text(f"✗ {printable(target.label)}", "bold red").append(f"  {target.error}", "default")
-        out.print(told, soft_wrap=True)
         return
     mark, style, headline = _MARKS[target.comparison.outcome]
     line = Text(f"{mark} {printable(target.label)}", style).append(f"  {headline}", "default")
@@ -69,7 +70,7 @@ def _described(matched: Matched) -> str:
     told = f"{printable(matched.path)}  {fingerprint}"
     if matched.files is None or matched.bytes is None:
         return told
-    return f"{told}  {matched.files} files, {megabytes(matched.bytes)}{read}"
+    return f"{told}  {counted(matched.files, 'file')}, {megabytes(matched.bytes)}{read}"
 
 
 def _beside(target: TargetResult) -> list[str]:
@@ -81,7 +82,8 @@ def _beside(target: TargetResult) -> list[str]:
         demanded = "" if layer in target.demands.layers else " (may differ)"
         lines.append(f"layer        {layer}: {state}{demanded}")
     if target.comparison and target.comparison.ignored:
-        lines.append(f"ignored      {target.comparison.ignored} paths that differ, by capture.ignore")
+        count = target.comparison.ignored
+        lines.append(f"ignored      {count} paths that differ: capture.ignore, or as installers have them")
     return lines
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.table import Table
 from rich.text import Text
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.checks.finding import Severity
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.checks.same_machine import related
 from hostenv.report.findings import print_findings, printable
+from hostenv.report.lines import error_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ def print_probe(report: ProbeReport, out: Console) -> None:
         title = f"{host.name}: {_seconds(host)}"
         out.print(Text(title, "bold"))
         if host.error:
-            out.print(Text(printable_lines(str(host.error)), "red"))
+            error_lines(host.error, host.name, out)
         elif host.facts:
             out.print(_host_table(host.spec, host.facts, host.host_key))
             _print_notes(host, out)
@@ -252,7 +253,7 @@ def _member(member: StackMember) -> str:
         marks.append(member.cuda.then(lambda cuda: f"CUDA {cuda}" if cuda else "no CUDA", otherwise="CUDA ?"))
     changed = member.changed.or_else(None)
     if changed and changed.changed:
-        marks.append(f"{changed.changed} files changed")
+        marks.append(f"{counted(changed.changed, 'file')} changed")
     return f"{member.name} {member.version}" + (f" ({', '.join(marks)})" if marks else "")
 
 

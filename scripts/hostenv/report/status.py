@@ -12,6 +12,7 @@ from rich.text import Text
 from hostenv.agent.amounts import megabytes
 from hostenv.checks.free_gpus import Use, gpu_uses
 from hostenv.report.findings import printable
+from hostenv.report.lines import labelled
 from hostenv.spec.host import Mode
 from hostenv.workflows.status import NEVER_SAVED
 
@@ -28,25 +29,44 @@ STATUS_VERSION = 1
 
 _SHORT = 8
 _NAMED = 4
+_NARROW = 64
+"""Columns below which no table is printed."""
+_WHOLE = frozenset({"host", "build", "free", "facts"})
 _COLUMNS = ("host", "build", "running", "gpus", "free", "facts")
 
 
 def print_status(lines: Sequence[HostLine], out: Console) -> None:
     """Print the page."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold")
-    for line in lines:
-        table.add_row(Text(line.name, "bold"), *_cells(line))
-    out.print(table)
+    if out.width < _NARROW:
+        _print_lists(lines, out)
+    else:
+        out.print(_table(lines))
     for line in lines:
         for text, style in _remarks(line):
-            out.print(Text(f"{line.name}: {printable(text)}", style), soft_wrap=True)
+            labelled(Text(f"{line.name}: ", style), printable(text), out, style=style)
 
 
 def status_document(lines: Sequence[HostLine]) -> dict[str, object]:
     """Return the lines as what ``--json`` writes (``docs/schema/status.schema.json``)."""
     return {"version": STATUS_VERSION, "hosts": [_document(line) for line in lines]}
+
+
+def _table(lines: Sequence[HostLine]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in _COLUMNS:
+        table.add_column(column, overflow="fold", no_wrap=column in _WHOLE)
+    for line in lines:
+        table.add_row(Text(line.name, "bold"), *_cells(line))
+    return table
+
+
+def _print_lists(lines: Sequence[HostLine], out: Console) -> None:
+    """Print the table's cells one below the other: its columns would be a few letters wide."""
+    for line in lines:
+        out.print(Text(line.name, "bold"), soft_wrap=True)
+        for column, cell in zip(_COLUMNS[1:], _cells(line), strict=True):
+            if cell.plain:
+                out.print(Text.assemble((f"  {column:<9}", "dim"), cell), soft_wrap=True)
 
 
 def _cells(line: HostLine) -> tuple[Text, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.machine.reach import Reach
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import read_state
@@ -26,7 +26,7 @@ def lock(session: Session, spec: Spec, turn: Turn) -> HostResult:
     locked = session.locker.lock(
         spec, platform, lambda: session.listener.phase(spec.name, "resolve"), allowed=True
     )
-    size = f"{len(locked.lock.entries)} packages, {megabytes(locked.lock.size)} of wheels"
+    size = f"{counted(len(locked.lock.entries), 'package')}, {megabytes(locked.lock.size)} of wheels"
     lines = locked.plan()
     if not lines:
         return HostResult(host=spec.name, headline=f"{locked.path.name} answers the spec: {size}")

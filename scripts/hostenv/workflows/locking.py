@@ -7,6 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.errors import HostError, InputError, RefusedError
 from hostenv.spec.lockplatform import LockPlatform
 from hostenv.steps import lockfile, resolve
@@ -41,7 +42,7 @@ class Locked:
         changed = resolve.differences(self.before, self.lock)
         shown = changed if self.before else ()
         return (
-            f"lock     {self.path.name}: {why}; {len(self.lock.entries)} packages",
+            f"lock     {self.path.name}: {why}; {counted(len(self.lock.entries), 'package')}",
             *(f"           {line}" for line in shown),
         )
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.errors import InputError, RefusedError
 from hostenv.machine.reach import Reach
 from hostenv.spec.overlay import (
@@ -196,7 +196,7 @@ def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostRe
         )
     lines = [f"overlay  overlays/{overlay.name}.toml: {told(overlay)}, from {reading.venv}"]
     if absent:
-        count = f"{len(absent)} files, {megabytes(sum(absent.values()))}"
+        count = f"{counted(len(absent), 'file')}, {megabytes(sum(absent.values()))}"
         lines.append(f"receive  {count}, into {session.payload.folder}")
     session.listener.plan(host, lines)
     if session.request.dry_run:
