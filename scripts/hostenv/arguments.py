@@ -92,6 +92,12 @@ def _probing(parser: argparse.ArgumentParser) -> None:
 def _matching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--diff", action="store_true", help="show what differs in text files")
     parser.add_argument("--rehash", action="store_true", help="read every byte, whatever is remembered")
+    parser.add_argument(
+        "--manifest",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="hold every place against this file of a capture, instead of against the first",
+    )
 
 
 def _pruning(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostenv.machine import uv
+from hostenv.spec.fleet import load_fleet
 from kit.repository import DEMO, listing
 from kit.trio import Trio, digests
 from kit.wheels import build_wheel
@@ -149,9 +151,57 @@ def test_editable_installations_are_refused_by_name(trio: Trio) -> None:
 
 def test_a_second_capture_says_the_same(trio: Trio) -> None:
     trio.done("capture", "ref")
-    before = digests(trio.repository.path / "patches") | digests(trio.repository.path / "overlays")
+    before = listing(trio.repository.path)
     trio.done("capture", "ref")
-    assert digests(trio.repository.path / "patches") | digests(trio.repository.path / "overlays") == before
+    after = listing(trio.repository.path)
+    anew = {"envspecs/locks"}
+    assert {path for path in before | after if before.get(path) != after.get(path)} <= anew
+
+
+def test_a_stub_takes_what_was_captured_and_a_written_spec_is_left_as_it_is(trio: Trio) -> None:
+    path = trio.repository.path / "envspecs/ref.toml"
+    stub = path.read_text()
+    notes = trio.done("capture", "ref").host["notes"]
+    text = path.read_text()
+    assert text.replace('extends = "classes/ref-captured"\n\n', "") == stub
+    assert any("envspecs/ref.toml has it" in note for note in notes)
+    spec = load_fleet(trio.repository.path / "envspecs").specs["ref"]
+    assert {str(each) for each in spec.env.requires} == {"demo==1.0", "helper==1.0"}
+    assert [each.name for each in spec.overlays] == ["ref-captured"]
+
+    written = f"{stub}[env]\nrequires = ['demo==1.0']\n"
+    path.write_text(written)
+    notes = trio.done("capture", "ref").host["notes"]
+    assert path.read_text() == written
+    assert any("was left as it is" in note and "classes/ref-captured" in note for note in notes)
+
+
+def test_a_target_is_held_against_the_manifest_when_the_reference_is_gone(trio: Trio) -> None:
+    venv = trio.repository.folder / "hand-made"
+    trio.done("capture", "ref")
+    manifest = trio.repository.path / "envspecs/manifests/ref.json"
+    (trio.repository.path / "envspecs/one.toml").write_text(
+        'extends = "classes/ref-captured"\n[host]\ntransport = "local"\n'
+        f'root = {json.dumps(str(trio.root("one")))}\n[build]\nmin-free = "1MiB"\n[reference]\nhost = "ref"\n'
+    )
+    trio.done("sync_patches", "ref", "one")
+    trio.done("match", "ref", "one")
+    shutil.rmtree(venv)
+
+    assert trio.done("match", "one", "--manifest", str(manifest)).document["equal"] is True
+
+    (trio.site("one") / "demo/extra.py").write_text("EXTRA = False\n")
+    (trio.site("one") / "kernel/ops.so").chmod(0o755)
+    ran = trio.run("match", "one", "--manifest", str(manifest))
+    found = {
+        each["path"].rpartition("site-packages/")[2]: each["cause"]
+        for group in ran.document["targets"][0]["distributions"]
+        for each in group["differing"]
+    }
+    assert found == {"demo/extra.py": "edited", "kernel/ops.so": "mode"}
+
+    manifest.write_text(manifest.read_text().replace('"0644"', '"0666"', 1))
+    assert "it was changed" in trio.run("match", "one", "--manifest", str(manifest)).message
 
 
 def git(folder: pathlib.Path, *words: str) -> None:

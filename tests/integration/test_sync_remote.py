@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hostenv.spec.fleet import load_fleet
+from hostenv.spec.host import Mode
 from kit.forwarder import Forwarder
 from kit.remotes import Remotes, remote_hosts
 from kit.repository import DEMO_PATCH, Repository, listing
@@ -126,3 +129,30 @@ def test_a_target_that_is_another_machine_than_its_spec_says_is_refused(remotes:
     ran = remotes.repository.run("sync_patches", hosts=("r", "c"))
     assert ran.failure is not None or ran.error is not None
     assert not (remotes.root("c") / "current").exists()
+
+
+def test_a_host_that_no_spec_names_is_captured_by_its_alias_and_described(remotes: Remotes) -> None:
+    repository, new = remotes.repository, remotes.hosts["c"]
+    written = repository.path / "envspecs/c.toml"
+    written.unlink()
+    venv = (remotes.root("r") / "current/env").resolve()
+    ran = repository.run("capture", hosts=("c",))
+    assert 'there is no host "c"' in str(ran.error)
+    ran = repository.run("capture", "--venv", str(venv), hosts=("c",))
+    assert "patches/demo-1.0 is there and says something else" in ran.message
+    assert not (repository.path / "overlays/c-captured.toml").exists(), "nothing is written by half"
+    shutil.rmtree(repository.path / "patches/demo-1.0")
+    done(repository.run("capture", "--venv", str(venv), hosts=("c",)))
+
+    spec = load_fleet(repository.path / "envspecs").specs["c"]
+    assert spec.identity is not None
+    assert (spec.identity.machine_id, spec.identity.host_key) == (new.machine_id, new.host_key)
+    assert spec.host.mode is Mode.OBSERVE
+    assert spec.classes == ("c-captured",)
+    assert json.loads((repository.path / "envspecs/manifests/c.json").read_text())["venv"] == str(venv)
+
+    written.unlink()
+    remotes.reach_by({}, {"c": "r"})
+    ran = repository.run("capture", "--venv", str(venv), hosts=("c",))
+    assert "c is the machine of envspecs/r.toml" in ran.message
+    assert not written.exists()

@@ -11,6 +11,7 @@ from hostenv.report.live import Live
 from hostenv.report.match import document, error_document, failure_line, print_report
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.match import match
+from hostenv.workflows.matchfile import match_manifest
 
 if TYPE_CHECKING:
     import pathlib
@@ -25,7 +26,11 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Compare the environments that the request names."""
     try:
         with Live() as listener:
-            found = match(load_fleet(repository / "envspecs"), request, listener)
+            fleet = load_fleet(repository / "envspecs")
+            if request.manifest:
+                found = match_manifest(fleet, request, request.manifest, listener)
+            else:
+                found = match(fleet, request, listener)
     except HostenvError as error:
         if request.json:
             write_json(error_document(error), request.json)

@@ -118,6 +118,12 @@ class Manifest:
             raise HostError("a manifest is cut short, or of another version")
         return cls(canonical)
 
+    @classmethod
+    def from_entries(cls, entries: Mapping[str, Entry]) -> Manifest:
+        """Return the manifest of these entries: path → entry, in any order."""
+        raw = sorted((path.encode("utf-8", "surrogateescape"), entry) for path, entry in entries.items())
+        return cls(b"".join([MAGIC, *(_line(path, entry) for path, entry in raw)]))
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """The sha256 of the canonical form. Equal for environments whose problems, if any, are not told."""
@@ -142,6 +148,12 @@ class Manifest:
             for path, one, other in pairs
             if one != other
         )
+
+
+def _line(path: bytes, entry: Entry) -> bytes:
+    if entry.target is not None:
+        return b"l %s\0%s\0" % (path, entry.target.encode("utf-8", "surrogateescape"))
+    return b"f %o %d %s %s\0" % (entry.mode, entry.size, entry.sha256.encode(), path)
 
 
 def change(reference: Entry | None, target: Entry | None) -> Change:

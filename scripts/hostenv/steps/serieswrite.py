@@ -130,17 +130,24 @@ def _slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:60] or "change"
 
 
+def check_series(patches: pathlib.Path, text: SeriesText) -> None:
+    """Raise :class:`RefusedError` where the series' folder is there and says something else."""
+    folder = patches / text.name
+    if folder.exists():
+        _require_same(folder, text.patches())
+
+
 def write_series(patches: pathlib.Path, text: SeriesText) -> None:
     """Write a series' folder. One that is there must say the same.
 
     Raises :class:`RefusedError` where it does not: somebody wrote that one.
     """
+    check_series(patches, text)
     folder = patches / text.name
+    if folder.exists():
+        return
     contents = text.patches()
     contents[SERIES] = "".join(f"{name}\n" for name in contents).encode()
-    if folder.exists():
-        _require_same(folder, contents)
-        return
     folder.mkdir(parents=True)
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -149,7 +156,7 @@ def write_series(patches: pathlib.Path, text: SeriesText) -> None:
 
 def _require_same(folder: pathlib.Path, contents: Mapping[str, bytes]) -> None:
     there = load_series(folder)
-    wanted = [content.partition(b"\n\n")[2] for name, content in sorted(contents.items()) if name != SERIES]
+    wanted = [content.partition(b"\n\n")[2] for _, content in sorted(contents.items())]
     found = [(folder / patch.name).read_bytes().partition(b"\n\n")[2] for patch in there.patches]
     if wanted != found:
         raise RefusedError(

@@ -1,7 +1,9 @@
 """``capture``: an environment that works becomes pins, series and overlays, proven file by file.
 
-The host is only read. What comes out is a class, ``envspecs/classes/<host>-captured.toml``: the host and its
-targets extend it, and so share one lock and one build.
+The host is only read. What is installed becomes a class, ``envspecs/classes/<host>-captured.toml``, since the
+host and its targets share one lock and one build by extending it; ``envspecs/<host>.toml`` does so at once
+where it says nothing else of what is built, or is not there. A manifest, ``envspecs/manifests/<host>.json``,
+keeps what the environment was when its machine is gone.
 """
 
 from __future__ import annotations
@@ -28,8 +30,15 @@ from hostenv.steps.fetch import wheel_of
 from hostenv.steps.pins import lock_pins
 from hostenv.steps.pristine import PristineWheel
 from hostenv.steps.series import compute
-from hostenv.steps.serieswrite import SeriesText, write_series
+from hostenv.steps.serieswrite import SeriesText, check_series, write_series
 from hostenv.steps.wheelfiles import wheel_files
+from hostenv.workflows.capturefiles import (
+    Description,
+    require_new_machine,
+    saved_manifest,
+    with_new_hosts,
+    write_changed,
+)
 from hostenv.workflows.captureproof import Proof
 from hostenv.workflows.checkouts import read_checkouts
 from hostenv.workflows.environment import Environment, Place
@@ -55,10 +64,16 @@ LARGEST_TEXT = 4 << 20
 
 
 def capture(session: Session) -> tuple[HostResult, ...]:
-    """Capture the environment of each host that the request names."""
+    """Capture the environment of each host that the request names.
+
+    With ``--venv``, a word that no spec has as its name is an SSH alias: its spec is written, too.
+    """
+    session = with_new_hosts(session)
 
     def work(session: Session, spec: Spec, turn: Turn) -> HostResult:
         with open_for_reading(session.fleet, spec, turn, session.request.venv) as reading:
+            if not spec.path.exists():
+                require_new_machine(session.fleet, reading)
             return _Capture(session, reading).carry_out()
 
     return session.run(work)
@@ -94,15 +109,15 @@ class _Capture:
         self._proof = Proof(
             installed=self._installed,
             ignore=reading.spec.capture.ignore if reading.spec.capture else (),
-            run_regardless=frozenset(
-                reading.agent.call(
-                    "bytecode.run_regardless",
-                    root=reading.venv,
-                    paths=[path for path in self._manifest.entries if path.endswith(".pyc")],
-                )
-            ),
+            run_regardless=environment.run_regardless(self._manifest.entries),
         )
         self._checkouts = read_checkouts(session, reading, self._installed)
+        self._description = Description(
+            session.fleet.folder,
+            reading,
+            class_name=self._overlay_name,
+            saved=saved_manifest(environment, self._manifest, self._proof.run_regardless),
+        )
 
     @property
     def _overlay_name(self) -> str:
@@ -253,6 +268,7 @@ class _Capture:
 
     def _plan(self, pinned: Pinned, overlay: Overlay | None) -> list[str]:
         lines = [f"class    envspecs/classes/{self._overlay_name}.toml: {len(pinned.env.requires)} pins"]
+        lines += self._description.plan()
         lines += [f"series   patches/{each.name}: {each.told}" for each in self._found.series.values()]
         lines += [f"overlay  overlays/{overlay.name}.toml: {told(overlay)}"] if overlay else []
         lines += [f"         {name}: {why}" for name, why in sorted(self._found.why.items())]
@@ -260,6 +276,8 @@ class _Capture:
 
     def _write(self, pinned: Pinned, overlay: Overlay | None) -> CapturedClass:
         """Write contents, overlay, series, lock and class; the class last: it names the others."""
+        for each in self._found.series.values():
+            check_series(self._repository / "patches", each)
         if overlay:
             keep_overlay(self._session, self._reading, overlay)
         for each in self._found.series.values():
@@ -277,7 +295,8 @@ class _Capture:
         (folder / "classes").mkdir(exist_ok=True)
         name = f"{made.name}.{pinned.lock.platform.name}.txt"
         lockfile.store(replace(pinned.lock, name=made.name), folder / "locks" / name)
-        (folder / "classes" / f"{made.name}.toml").write_text(made.render(), encoding="utf-8")
+        write_changed(folder / "classes" / f"{made.name}.toml", made.render())
+        self._description.write()
         return made
 
     def _unexplained(self, pinned: Pinned, overlay: Overlay | None) -> list[str]:
@@ -299,7 +318,7 @@ class _Capture:
 
     def _result(self, made: CapturedClass, left: list[str]) -> HostResult:
         files = len(self._manifest.entries)
-        notes = [f'envspecs/{self._name}.toml and its targets take it by: extends = "classes/{made.name}"']
+        notes = list(self._description.notes(made.name))
         if self._proof.bytecode:
             count = f"{len(self._proof.bytecode)} file(s) of bytecode that repeat no source"
             notes.append(f"{count} were not captured: {self._proof.bytecode[0]}")

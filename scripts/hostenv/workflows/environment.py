@@ -123,6 +123,15 @@ class Environment:
         answer = self._reach.agent.call("environment.claims", path=self.look.path, paths=list(paths))
         return Claims.from_answer(answer, self.place.label)
 
+    def run_regardless(self, paths: Iterable[str]) -> frozenset[str]:
+        """Return the bytecode among ``paths`` that Python runs whatever its source says."""
+        compiled = [path for path in paths if path.endswith(".pyc")]
+        return frozenset(
+            self._reach.agent.call("bytecode.run_regardless", root=self.look.path, paths=compiled)
+            if compiled
+            else ()
+        )
+
     def texts(self, paths: Iterable[str], largest: int) -> Mapping[str, Mapping[str, str | None]]:
         """Return each file's ``text``, or ``why`` there is none."""
         answer: Mapping[str, Mapping[str, str | None]] = self._reach.agent.call(

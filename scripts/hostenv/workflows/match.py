@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hostenv.checks import comparison
+from hostenv.checks import comparison, handmade
 from hostenv.checks.cause import Cause, Side
 from hostenv.checks.comparison import Comparison, Demands, Outcome
 from hostenv.checks.textdiff import LARGEST, TextDifference, text_difference
@@ -92,7 +92,7 @@ def match(fleet: Fleet, request: Request, listener: Listener) -> MatchReport:
             "reference and target are one place", hint=f"nox -s match -- {label} compares it with its making"
         )
     with contextlib.ExitStack() as stack:
-        opened, failed = _open_all(fleet, wanted, request, listener, stack)
+        opened, failed = open_all(fleet, wanted, request, listener, stack)
         label = wanted[0].label
         if label in failed:
             raise failed[label]
@@ -101,14 +101,14 @@ def match(fleet: Fleet, request: Request, listener: Listener) -> MatchReport:
         return _Session(opened, failed, request, listener).compare(wanted)
 
 
-def _open_all(
+def open_all(
     fleet: Fleet,
     wanted: Sequence[Place],
     request: Request,
     listener: Listener,
     stack: contextlib.ExitStack,
 ) -> tuple[dict[str, Environment], dict[str, HostenvError]]:
-    """Look at every place, side by side; what is open is closed with ``stack``."""
+    """Look at every place, side by side; return what is open by label, closed with ``stack``, and errors."""
 
     def look(place: Place, turn: Turn) -> Environment:
         listener.phase(place.label, "look")
@@ -157,7 +157,7 @@ class _Session:
             else:
                 plain = _result(reference, self._opened[place.label], Comparison())
                 results.append(found.get(place.label, plain))
-        return MatchReport(reference=_matched(reference), targets=tuple(results))
+        return MatchReport(reference=matched(reference), targets=tuple(results))
 
     def _explain(self, reference: Environment, targets: Sequence[Environment]) -> dict[str, TargetResult]:
         """Fetch the manifests, then ask the reference once for the owners of all that differs anywhere.
@@ -188,7 +188,7 @@ class _Session:
         self, reference: Environment, side: Side, target: Environment, differences: Sequence[Difference]
     ) -> TargetResult:
         begun = time.monotonic()
-        demands = demands_of(reference, target)
+        demands = besides(demands_of(reference, target), reference, target, differences)
         unread = (
             *comparison.unread("reference", reference.tree.problems, demands),
             *comparison.unread("target", target.tree.problems, demands),
@@ -215,7 +215,7 @@ def _drift(environment: Environment, listener: Listener, request: Request) -> Ma
             f"{label}: {environment.look.path} was not built by hostenv: there is nothing to hold it against",
             hint=f"nox -s match -- REFERENCE {label}",
         )
-    now = _matched(environment)
+    now = matched(environment)
     as_built = replace(
         now, label=f"{label} as built", fingerprint=kept.fingerprint, files=None, bytes=None, read=0
     )
@@ -261,6 +261,20 @@ def demands_of(reference: Environment, target: Environment) -> Demands:
     return Demands(layers=frozenset(said.equal), may_differ=said.may_differ, ignore=ignore)
 
 
+def besides(
+    demands: Demands, reference: Environment, target: Environment, differences: Sequence[Difference]
+) -> Demands:
+    """Return demands that leave aside what a hand-made reference has in a form of its own.
+
+    Only for a build of hostenv's: two that were made by hand are compared as they lie.
+    """
+    if reference.look.build or not target.look.build:
+        return demands
+    paths = [each.path for each in differences]
+    run = reference.run_regardless(paths) | target.run_regardless(paths)
+    return replace(demands, ignore=(*demands.ignore, *handmade.aside(differences, run)))
+
+
 def _ignored(environment: Environment) -> tuple[str, ...]:
     capture = environment.place.spec.capture
     return capture.ignore if capture else ()
@@ -273,7 +287,7 @@ def _result(reference: Environment, target: Environment, compared: Comparison) -
     return TargetResult(
         label=target.place.label,
         seconds=0.0,
-        environment=_matched(target),
+        environment=matched(target),
         comparison=compared,
         interpreter=comparison.interpreter_differences(reference.tree.interpreter, target.tree.interpreter),
         layers=layers,
@@ -281,7 +295,8 @@ def _result(reference: Environment, target: Environment, compared: Comparison) -
     )
 
 
-def _matched(environment: Environment) -> Matched:
+def matched(environment: Environment) -> Matched:
+    """Return what a report says of an environment."""
     tree = environment.tree
     return Matched(
         label=environment.place.label,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hostenv.checks import comparison
@@ -13,21 +11,19 @@ from hostenv.checks.comparison import Outcome
 from hostenv.checks.drift import drift_of_handmade
 from hostenv.errors import CheckError, RefusedError
 from hostenv.facts.distributions import Installed
-from hostenv.facts.manifest import Change
 from hostenv.machine.memory import Memory
 from hostenv.spec.rules import Layer
 from hostenv.steps.payload import Source
 from hostenv.workflows.environment import Environment, Place
 from hostenv.workflows.inputs import inputs_of
 from hostenv.workflows.locking import platform_of
-from hostenv.workflows.match import demands_of, side_of
+from hostenv.workflows.match import besides, demands_of, side_of
 from hostenv.workflows.taking import overlay_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from hostenv.checks.comparison import Comparison, Demands
-    from hostenv.facts.manifest import Difference
     from hostenv.facts.root import Hold
     from hostenv.spec.overlaylist import OverlayFile
     from hostenv.steps.build import BuildInputs
@@ -36,7 +32,6 @@ if TYPE_CHECKING:
     from hostenv.workflows.taking import Reading
 
 _SHOWN = 12
-_EXECUTABLE = 0o111
 
 
 class Reference:
@@ -180,30 +175,13 @@ class Reference:
             return (f"equal to {self.name} in {layers}",)
         return (f"equal to {self.name} in {layers}; what may differ, and does:", *allowed)
 
-    def _beside_the_point(self, differences: Iterable[Difference]) -> tuple[str, ...]:
-        """Return patterns of what a hand-made environment has in a form of its own.
-
-        Scripts look as the installer makes them; bytecode that does not match its source is compiled anew by
-        whoever imports it; who may read or write a file is its umask's, only whether it is executable counts.
-        """
-        differences = tuple(differences)
-        bytecode = [each.path for each in differences if each.path.endswith(".pyc")]
-        modes = [each.path for each in differences if _differs_by_umask(each)]
-        run = self._reading.agent.call(
-            "bytecode.run_regardless", root=self.environment.look.path, paths=bytecode
-        )
-        aside = [*modes, *(path for path in bytecode if path not in run)]
-        return ("bin/*", *(glob.escape(path) for path in aside))
-
     def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
         listener = self._session.listener
         demands = demands_of(self.environment, target)
         with self._turn:
             manifest = self.environment.manifest(listener)
             differences = manifest.differences(target.manifest(listener))
-            if self.environment.look.build is None:
-                aside = self._beside_the_point(differences)
-                demands = replace(demands, ignore=(*demands.ignore, *aside))
+            demands = besides(demands, self.environment, target, differences)
             paths = {each.path for each in differences}
             side = side_of(self.environment, paths)
         unread = (
@@ -219,13 +197,6 @@ def _lies_there(file: OverlayFile, found: OverlayFile | None, applied: Mapping[s
     if file.path not in applied:
         return found == file
     return (found.sha256 if found else None) == applied[file.path]
-
-
-def _differs_by_umask(difference: Difference) -> bool:
-    one, other = difference.reference, difference.target
-    if difference.change is not Change.MODE or one is None or other is None:
-        return False
-    return bool(one.mode & _EXECUTABLE) == bool(other.mode & _EXECUTABLE)
 
 
 def _lines(compared: Comparison, *, demanded: bool) -> list[str]:

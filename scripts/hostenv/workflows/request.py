@@ -46,6 +46,8 @@ class Request:
     despite_unknown: bool = False
     """Prune although some processes cannot be looked into."""
     rehash: bool = False
+    manifest: pathlib.Path | None = None
+    """A manifest that a capture wrote, to hold environments against."""
     diff: bool = False
     wheels: bool = False
     adopt_link: bool = False

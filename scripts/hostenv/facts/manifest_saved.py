@@ -1,0 +1,118 @@
+"""The manifest of a captured environment as a file: what it was, to the byte, when its machine is gone.
+
+``envspecs/manifests/HOST.json``: what was read where and when, then a file or link a line, so that two
+captures compare in a review.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from hostenv.document import (
+    InvalidValueError,
+    day,
+    integer,
+    list_of,
+    optional,
+    read,
+    read_text,
+    table_of,
+    text,
+)
+from hostenv.errors import InputError
+from hostenv.facts.manifest import Entry, Manifest, TreeFacts
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import pathlib
+
+    from hostenv.document import Node, Table
+
+VERSION = 1
+_MODE, _SHA256 = re.compile(r"0[0-7]{3}"), re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedManifest:
+    """A manifest, and what it is of.
+
+    ``venv`` is the environment's path on ``host``, ``build`` its id where hostenv built it. ``stale`` is
+    bytecode that matches no source and that Python does not run.
+    """
+
+    host: str
+    venv: str
+    build: str | None
+    taken: dt.date
+    tree: TreeFacts
+    manifest: Manifest
+    stale: frozenset[str] = frozenset()
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> SavedManifest:
+        """Read a file; raises :class:`InputError` where it is none, or was changed by hand."""
+        try:
+            document = json.loads(read_text(path))
+        except OSError as error:
+            hint = "nox -s capture -- HOST writes envspecs/manifests/HOST.json"
+            raise InputError(f"{path}: {error.strerror}", hint=hint) from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}: is no manifest: {error}") from error
+        saved = read(document, table_of(cls._from_table), document=str(path))
+        if saved.tree.fingerprint not in {None, saved.manifest.fingerprint}:
+            raise InputError(
+                f"{path}: its lines have the fingerprint {saved.manifest.fingerprint}, its head says "
+                f"{saved.tree.fingerprint}: it was changed",
+                hint="take it from the repository's history, or capture again",
+            )
+        return saved
+
+    @classmethod
+    def _from_table(cls, table: Table) -> SavedManifest:
+        if table.get("version", integer) != VERSION:
+            table.problem("version", f"must be {VERSION}")
+        files, stale = table.get("files", list_of(_line)), table.get("stale", list_of(text))
+        return cls(
+            host=table.get("host", text),
+            venv=table.get("venv", text),
+            build=table.get("build", optional(text)),
+            taken=table.get("taken", day),
+            tree=table.get("tree", table_of(TreeFacts.from_table)),
+            stale=frozenset(stale if table.sound else ()),
+            manifest=Manifest.from_entries(dict(files) if table.sound else {}),
+        )
+
+    def render(self) -> str:
+        """Return the file's text: the same for the same environment."""
+        head = {
+            "version": VERSION,
+            "host": self.host,
+            "venv": self.venv,
+            "build": self.build,
+            "taken": self.taken.isoformat(),
+            "tree": {**asdict(self.tree), "read": 0},
+            "stale": sorted(self.stale),
+        }
+        lines = [json.dumps(_parts(path, entry)) for path, entry in self.manifest.entries.items()]
+        return f'{json.dumps(head, indent=1)[:-2]},\n "files": [\n' + ",\n".join(lines) + "\n ]\n}\n"
+
+
+def _parts(path: str, entry: Entry) -> list[object]:
+    if entry.target is not None:
+        return [path, entry.target]
+    return [path, f"{entry.mode:04o}", entry.size, entry.sha256]
+
+
+def _line(node: Node) -> tuple[str, Entry]:
+    """Read one line of ``files``."""
+    match node.value:
+        case [str(path), str(target)]:
+            return path, Entry(0, 0, "", target)
+        case [str(path), str(mode), int(size), str(sha256)] if _MODE.fullmatch(mode) and _SHA256.fullmatch(
+            sha256
+        ):
+            return path, Entry(int(mode, 8), size, sha256)
+    raise InvalidValueError('must be ["PATH", "MODE", SIZE, "SHA256"] or ["PATH", "TARGET"]')
