@@ -7,6 +7,7 @@ knows the spec's overrides and excludes.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -87,8 +88,8 @@ def demands(installed: Installed, wanted: Wanted, markers: Mapping[str, str]) ->
     while True:
         held = [
             Demand(by=f"{each.name} {each.version}", requirement=requirement)
-            for each, requirement in lines
-            if _holds(requirement, markers, extras.get(each.key, ()))
+            for each, requirement, always in lines
+            if always or (each.key in extras and _holds(requirement, markers, extras[each.key]))
         ]
         before = sum(map(len, extras.values()))
         for demand in held:
@@ -100,32 +101,35 @@ def demands(installed: Installed, wanted: Wanted, markers: Mapping[str, str]) ->
 
 def _parse(
     installed: Installed, markers: Mapping[str, str]
-) -> tuple[list[tuple[Distribution, Requirement]], tuple[tuple[Distribution, str], ...]]:
-    lines: list[tuple[Distribution, Requirement]] = []
+) -> tuple[list[tuple[Distribution, Requirement, bool]], tuple[tuple[Distribution, str], ...]]:
+    """Return the requirements, and whether each holds without any extra; and the lines that are none."""
+    lines: list[tuple[Distribution, Requirement, bool]] = []
     unreadable: list[tuple[Distribution, str]] = []
     for each in installed.distributions:
         for line in each.requires:
-            requirement = _requirement(line, markers)
-            if requirement is None:
+            read = _requirement(line, markers)
+            if read is None:
                 unreadable.append((each, line))
             else:
-                lines.append((each, requirement))
+                lines.append((each, *read))
     return lines, tuple(unreadable)
 
 
-def _requirement(line: str, markers: Mapping[str, str]) -> Requirement | None:
-    """Return a requirement that can also be judged; numbers are converted only then, and may be too long.
+def _requirement(line: str, markers: Mapping[str, str]) -> tuple[Requirement, bool] | None:
+    """Return a requirement that can also be judged, and whether it holds where no extra is asked for.
 
-    ``int`` takes 4300 digits; the parser of markers follows parentheses as deep as they go.
+    Numbers are converted only when it is judged, and may be too long: ``int`` takes 4300 digits, and at
+    least 640 whatever it is set to. The parser of markers follows parentheses as deep as they go.
     """
     try:
         requirement = Requirement(line)
-        _holds(requirement, markers, ())
-        for specifier in requirement.specifier:
-            specifier.contains("1", prereleases=True)
+        holds = _holds(requirement, markers, ())
+        if len(line) >= sys.int_info.str_digits_check_threshold:
+            for specifier in requirement.specifier:
+                specifier.contains("1", prereleases=True)
     except (ValueError, RecursionError):
         return None
-    return requirement
+    return requirement, holds
 
 
 def _holds(requirement: Requirement, markers: Mapping[str, str], extras: Iterable[str]) -> bool:
