@@ -1,4 +1,4 @@
-"""The smallest change: proposed for crossed environments, and never what the judge itself would reject."""
+"""The smallest change for environments that hostenv did not build, and never what the judge would reject."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kit.elf import needs_gcc, shared
+from kit.elf import needs_gcc
 from kit.environment import distribution, put
 from kit.hostfacts import write_saved_facts
 from kit.schema import violations
@@ -65,30 +65,6 @@ def passes(repository: Repository, root: pathlib.Path) -> bool:
     return judged(repository, root).failure is None
 
 
-def test_a_library_for_cuda_12_under_torch_for_cuda_13_gets_its_release_for_that_torch(
-    repository: Repository, tmp_path: pathlib.Path
-) -> None:
-    """Catalogue K05; the index also has a newer kernel, for a torch that is not installed."""
-    site = crossed(tmp_path / "venv")
-    shared(tmp_path, "libcudart.so.12", "int cudaInit(void){return 0;}", "-Wl,-soname,libcudart.so.12")
-    kernel(
-        site,
-        "0.3.21",
-        "int cudaInit(void); int f(void){return cudaInit();}",
-        str(tmp_path / "libcudart.so.12"),
-    )
-    for version, torch in (("0.4.10", "2.14.1"), ("0.5.0", "2.15.0")):
-        repository.wheel("torch", torch, {"torch/a.py": ""})
-        repository.wheel("kern", version, {"kern/a.py": ""}, requires=[f"torch=={torch}"])
-
-    (proposal,) = suggested(repository, tmp_path / "venv")
-
-    assert proposal["spec"] == ['constraints = ["kern==0.4.10"]']
-    assert proposal["not_judged"] == ["1 objects: judged when the wheels are there"]
-    kernel(site, "0.3.21", "int f(void){return 1;}")  # what the wheel for CUDA 13 would lay there
-    assert passes(repository, tmp_path / "venv")
-
-
 def test_a_kernel_for_another_torch_gets_the_references_whole(
     repository: Repository, tmp_path: pathlib.Path
 ) -> None:
@@ -111,38 +87,6 @@ def test_what_the_judge_rejects_is_not_proposed(repository: Repository, tmp_path
     kernel(site, "0.4.10", "int _ZN3c103oldEv(void); int f(void){return _ZN3c103oldEv();}", C10)
     kernel(reference, "0.4.4", "int _ZN3c105olderEv(void); int f(void){return _ZN3c105olderEv();}", C10)
     assert suggested(repository, tmp_path / "venv", "--reference", str(tmp_path / "reference")) == []
-
-
-def test_the_owner_that_nobody_requires_is_to_be_left_out(
-    repository: Repository, tmp_path: pathlib.Path
-) -> None:
-    """Catalogue K09: two owners of libnccl.so.2."""
-    site = crossed(tmp_path / "venv")
-    nccl = "nvidia/nccl/lib/libnccl.so.2"
-    files: dict[str, str | bytes] = {
-        **distribution("nvidia-nccl-cu13", "2.28.9", {nccl: b"13"}),
-        **distribution("app", "1.0", {"app.py": ""}, requires=["nvidia-nccl-cu13==2.28.9"]),
-        **distribution("nvidia-nccl-cu12", "2.27.5", {nccl: b"12"}),
-    }
-    for name, content in files.items():
-        put(site / name, content)
-    put(site / nccl, shared(tmp_path, "libnccl.so.2", "int ncclInit(void){return 1;}").read_bytes())
-    for name, content in distribution(
-        "nvidia-nccl-cu12", "2.27.5", {nccl: (site / nccl).read_bytes()}
-    ).items():
-        put(site / name, content)
-
-    (proposal,) = suggested(repository, tmp_path / "venv")
-
-    assert proposal["spec"] == ['excludes = ["nvidia-nccl-cu12"]']
-    for entry in site.glob("nvidia_nccl_cu12-*/*"):
-        entry.unlink()
-    next(site.glob("nvidia_nccl_cu12-*")).rmdir()
-    for name, content in distribution(
-        "nvidia-nccl-cu13", "2.28.9", {nccl: (site / nccl).read_bytes()}
-    ).items():
-        put(site / name, content)
-    assert passes(repository, tmp_path / "venv")
 
 
 def test_a_kernel_under_its_older_name_gives_way_to_the_required_one(

@@ -99,7 +99,7 @@ class Failing:
 
 
 def proposals(failing: Failing, reference: Reference | None) -> tuple[Proposal, ...]:
-    """Return the changes that make the environment pass, the smallest first; none where none was found."""
+    """Return the changes that make the environment pass, the smallest first, then those judged whole."""
     if failing.verdict.passed:
         return ()
     found: list[Proposal] = []
@@ -108,7 +108,7 @@ def proposals(failing: Failing, reference: Reference | None) -> tuple[Proposal, 
             found.append(proposal)
         if len(found) == _ENOUGH:
             break
-    return tuple(sorted(found, key=lambda each: len(each.changes)))
+    return tuple(sorted(found, key=lambda each: (len(each.changes), bool(each.open))))
 
 
 def _all(failing: Failing, reference: Reference | None) -> Iterator[Proposal]:
@@ -153,13 +153,15 @@ class _Index:
 
     def _of(self, free: tuple[NormalizedName, ...], platform: LockPlatform) -> Iterator[Proposal]:
         """Yield what makes ``free`` fit: first versions whose wheels are there, then what the index has."""
-        for name in free:
-            held = self._failing.wheels.versions(name, platform)
-            mine = self._present.get(name)
-            others = [each for each in map(str, held) if mine is None or mine.version != each]
-            for version in others[:_MOST_HELD]:
-                yield from self._resolved(free, platform, [f"{name}=={version}"])
         rejected: list[str] = []
+        if len(free) == 1:
+            (name,) = free
+            mine = self._present.get(name)
+            rejected = [f"{name}!={mine.version}"] if mine else []
+            held = map(str, self._failing.wheels.versions(name, platform))
+            others = [version for version in held if mine is None or mine.version != version]
+            for version in others[:_MOST_HELD]:
+                yield from self._resolved(free, platform, [f"{name}=={version}"], rejected)
         while len(rejected) <= _MOST_REJECTED:
             before = len(rejected)
             for proposal in self._resolved(free, platform, rejected, rejected):
@@ -173,7 +175,7 @@ class _Index:
         free: tuple[NormalizedName, ...],
         platform: LockPlatform,
         also: Sequence[str],
-        rejected: list[str] | None = None,
+        rejected: list[str],
     ) -> Iterator[Proposal]:
         """Yield what uv finds where the judge takes it; ``rejected`` learns what its wheels speak against."""
         env = self._failing.spec.env
@@ -190,8 +192,7 @@ class _Index:
             return
         after, held, left = self._with_wheels(changes, resolved, platform, versions)
         if not self._failing.takes(after, changes):
-            if rejected is not None:
-                rejected += [f"{each.name}!={each.after}" for each in changes if each.name in held]
+            rejected += [f"{each.name}!={each.after}" for each in changes if each.name in held]
             return
         told = f"the index; {', '.join(sorted(held))}: judged by the wheel" if held else "the index"
         yield self._failing.proposal(changes, told, left)
