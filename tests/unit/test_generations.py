@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -184,20 +186,22 @@ def test_a_second_writer_hears_who_holds_the_lock(agent: Agent, root: pathlib.Pa
 
 
 def test_killed_at_any_moment_the_environment_is_whole(root: pathlib.Path) -> None:
-    """SIGKILL the agent at 25 moments spread over several switches; then the next switch must go through."""
+    """SIGKILL the agent at 25 moments spread over two switches; then the next switch must go through."""
     with agent_on(LocalTransport("here"), python=sys.executable) as agent:
+        activate(agent, root, NEW)
+        begun = time.monotonic()
         activate(agent, root, OLD)
+        one = time.monotonic() - begun
     seen = set()
     for moment in range(25):
         with agent_on(LocalTransport("here"), python=sys.executable) as agent:
             agent.call("echo")
-            wait = f"time.sleep({moment * 0.004})"
-            kill = f"import os, time; {wait}; os.kill({pid(agent)}, 9)"
-            killer = subprocess.Popen([sys.executable, "-I", "-S", "-c", kill])
+            killer = threading.Timer(2 * one * moment / 25, os.kill, (pid(agent), signal.SIGKILL))
+            killer.start()
             with contextlib.suppress(UnreachableError):
-                for _ in range(100):
+                while True:
                     activate(agent, root, NEW if current(root) == OLD else OLD)
-            killer.wait()
+            killer.join()
         seen.add(current(root))
         assert current(root) in {OLD, NEW}
     assert seen == {OLD, NEW}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import time
 from typing import Any, Dict, List, Optional
@@ -14,6 +15,7 @@ from hostenv.agent.layout import Layout, read_json
 from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
 
+_ASIDE = ".before-hostenv-"
 _NAMED = 8
 """Processes that a refusal names."""
 
@@ -131,18 +133,27 @@ def _is_ours(layout: Layout, link: str) -> bool:
 
 
 def _make_link(layout: Layout, link: Optional[str]) -> Optional[str]:
-    """Create ``link`` where it is missing; what stands there is moved aside, and its new path returned."""
+    """Create ``link`` where it is missing; what stands there is moved aside, and its new path returned.
+
+    The new link is made under the name that the old thing will have, and the two change places: killed
+    before that, it is a link of ours that the next one removes, and after it nothing is left to do.
+    """
     if not link or _is_ours(layout, link):
         return None
     os.makedirs(os.path.dirname(link), exist_ok=True)
+    for stray in glob.glob(f"{glob.escape(link)}{_ASIDE}*"):
+        if _is_ours(layout, stray):
+            os.unlink(stray)
+    target = os.path.join(layout.current, "env")
     if not os.path.lexists(link):
-        replace_link(link, os.path.join(layout.current, "env"))
+        replace_link(link, target)
         return None
-    aside = f"{link}.before-hostenv-{time.strftime('%Y%m%dT%H%M%S')}"
-    beside = f"{aside}.link"
-    os.symlink(os.path.join(layout.current, "env"), beside)
-    put_in_place(beside, link)
-    os.rename(beside, aside)
+    aside = f"{link}{_ASIDE}{time.strftime('%Y%m%dT%H%M%S')}"
+    while os.path.lexists(aside):
+        aside += "-"
+    os.symlink(target, aside)
+    put_in_place(aside, link)
+    sync_folder(os.path.dirname(link))
     return aside
 
 
