@@ -265,6 +265,7 @@ def carry_out(battle: Field, trial: Trial) -> bool:
     battle.learn(trial.session, watch)
     victim.heal()
     assert "Traceback" not in said, said
+    assert "[Errno" not in said, said
     assert all_gone(repository, victim.sshd)
     found = battle.current()
     assert found in {old, new}
