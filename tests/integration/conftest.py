@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kit.remotes import Remotes, remote_hosts
 from kit.repository import Repository, repository_in
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator
+
+    from kit.remotes import RemoteHost
 
 
 @pytest.fixture
@@ -24,3 +27,18 @@ def repository(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         for name, value in made.environment.items():
             monkeypatch.setenv(name, value)
         yield made
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RemoteHost]]:
+    with remote_hosts(tmp_path_factory.mktemp("hosts"), ["r", "a", "c"]) as started:
+        yield started
+
+
+@pytest.fixture
+def remotes(repository: Repository, hosts: dict[str, RemoteHost], monkeypatch: pytest.MonkeyPatch) -> Remotes:
+    made = Remotes(repository=repository, hosts=hosts)
+    for name, value in made.install().items():
+        monkeypatch.setenv(name, value)
+    made.share("demo==1.0")
+    return made

@@ -5,17 +5,18 @@ from __future__ import annotations
 import platform
 import shutil
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kit.fleet import Fleet, missing_fleet
+from kit.repository import done
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kit.fleet import Host
-    from kit.repository import Ran, Repository
+    from kit.repository import Repository
 
 pytestmark = [
     pytest.mark.fleet,
@@ -26,13 +27,6 @@ ROOT = "/srv/hostenv"
 VERSION = "import platform; print(platform.python_version())"
 USER = 23456
 """A user id that the machine on which the tests run does not have."""
-
-
-def done(ran: Ran) -> dict[str, dict[str, Any]]:
-    """Return the part of each host of a session that must have succeeded."""
-    assert ran.error is None, ran.error
-    assert ran.failure is None, ran.message
-    return {host["host"]: host for host in ran.document["hosts"]}
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ import pathlib
 import platform
 import random
 import shutil
-import subprocess
-import tarfile
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,41 +19,20 @@ from hostenv.machine.agent import agent_on
 from hostenv.machine.local import LocalTransport
 from hostenv.steps import supply_host, supply_uv
 from hostenv.steps.depot import Depot
+from kit.archives import another_python, pack_python, version_of
 from kit.forwarder import Forwarder
-from kit.pythons import find_python
+from kit.offline import without_network
 from kit.registry import Fault
-from kit.remotes import PYTHON, Remotes, remote_hosts
-from kit.repository import DEMO_PATCH, Repository, listing
+from kit.remotes import PYTHON
+from kit.repository import DEMO_PATCH, done, listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kit.remotes import RemoteHost
-    from kit.repository import Ran
+    from kit.remotes import RemoteHost, Remotes
+    from kit.repository import Repository
 
 OFFLINE = "offline = true"
-
-
-@pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RemoteHost]]:
-    with remote_hosts(tmp_path_factory.mktemp("hosts"), ["r", "a", "c"]) as started:
-        yield started
-
-
-@pytest.fixture
-def remotes(repository: Repository, hosts: dict[str, RemoteHost], monkeypatch: pytest.MonkeyPatch) -> Remotes:
-    made = Remotes(repository=repository, hosts=hosts)
-    for name, value in made.install().items():
-        monkeypatch.setenv(name, value)
-    made.share("demo==1.0")
-    return made
-
-
-def done(ran: Ran) -> dict[str, dict[str, Any]]:
-    """Return the part of each host of a session that must have succeeded."""
-    assert ran.error is None, ran.error
-    assert ran.failure is None, ran.message
-    return {host["host"]: host for host in ran.document["hosts"]}
 
 
 def current(remotes: Remotes, name: str) -> str | None:
@@ -108,15 +85,9 @@ def test_a_host_that_cannot_reach_the_index_is_sent_the_wheels(
 ) -> None:
     remotes.spec("a")
     done(repository.run("lock", hosts=["a"]))
-    broken = hosts["a"].home / "bin/python3"
-    whole = broken.read_text()
-    cut_off = "import socket\ndef _none(*_, **__):\n    raise OSError(101, 'Network is unreachable')\n"
-    broken.write_text(whole.replace("code =", f"{cut_off}socket.create_connection = _none\ncode =", 1))
-    try:
+    with without_network(hosts["a"]):
         planned = repository.run("build_env", "--dry-run", hosts=["a"])
         built = done(repository.run("build_env", hosts=["a"]))
-    finally:
-        broken.write_text(whole)
     assert done(planned)["a"]["changed"] is False
     assert current(remotes, "a") == built["a"]["build"]
     assert (repository.folder / "home/.cache/hostenv/wheelhouse").is_dir()
@@ -361,12 +332,7 @@ def test_a_host_without_a_fitting_python_gets_one_by_hash(
     minor, python = another_python()
     archive = tmp_path / f"cpython-{minor}-install_only.tar.gz"
     pack_python(python, minor, archive)
-    version = subprocess.run(
-        [python, "-c", "import platform; print(platform.python_version())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
+    version = version_of(python)
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
     remotes.share("demo==1.0", python=minor)
     table = (
@@ -382,78 +348,3 @@ def test_a_host_without_a_fitting_python_gets_one_by_hash(
     there = remotes.root("a") / "pythons" / digest[:16] / "python/bin" / f"python{minor}"
     assert (remotes.root("a") / "current/env/bin/python").resolve() == there
     assert done(repository.run("build_env", hosts=["a"]))["a"]["changed"] is False
-
-
-@pytest.fixture
-def relay(remotes: Remotes, hosts: dict[str, RemoteHost]) -> pathlib.Path:
-    """Let the host ``r`` reach ``a`` by its own ssh; return its wheelhouse."""
-    home = hosts["r"].home
-    (home / "ssh_config").write_text(hosts["a"].configured())
-    (home / "bin/ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {home}/ssh_config "$@"\n')
-    (home / "bin/ssh").chmod(0o755)
-    shutil.rmtree(home / ".cache", ignore_errors=True)
-    remotes.spec("a", supply=f'{OFFLINE}\nvia = "r"')
-    return home / ".cache/hostenv/wheelhouse"
-
-
-def test_bytes_pass_through_the_relay_and_not_through_here(
-    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
-) -> None:
-    repository.wheel("demo", "2.0", {"demo/blob": os.urandom(3 << 20)})
-    remotes.share("demo==2.0")
-    done(repository.run("lock", hosts=["a"]))
-    with Forwarder(("127.0.0.1", hosts["a"].port)) as to_a, Forwarder(("127.0.0.1", hosts["r"].port)) as to_r:
-        remotes.reach_by({"a": to_a.port, "r": to_r.port})
-        done(repository.run("fetch", hosts=["a"]))
-        assert to_a.forwarded + to_r.forwarded < 2 << 20
-    assert not (repository.folder / "home/.cache/hostenv").exists()
-    assert len(list(relay.glob("*/demo-2.0*.whl"))) == 1
-    assert len(list(remotes.root("a").glob("wheelhouse/*/demo-2.0*.whl"))) == 1
-
-
-def test_a_relay_that_reaches_another_machine_writes_nothing_there(
-    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
-) -> None:
-    (hosts["r"].home / "ssh_config").write_text(hosts["c"].configured(alias="a"))
-    done(repository.run("lock", hosts=["a"]))
-    ran = repository.run("fetch", hosts=["a"])
-    assert ran.host["outcome"] == "refused"
-    assert hosts["c"].machine_id in ran.message
-    assert not list(remotes.root("a").glob("wheelhouse/*/*.whl"))
-    assert list(relay.glob("*/*.whl"))
-
-
-def test_a_relay_without_a_key_for_the_host_says_what_ssh_said(
-    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
-) -> None:
-    del relay
-    entry = hosts["a"].configured()
-    known = next(line for line in entry.splitlines() if "UserKnownHostsFile" in line)
-    (hosts["r"].home / "ssh_config").write_text(entry.replace(known, "  UserKnownHostsFile /dev/null"))
-    done(repository.run("lock", hosts=["a"]))
-    ran = repository.run("fetch", hosts=["a"])
-    assert "Host key verification failed" in ran.message
-    assert not list(remotes.root("a").glob("wheelhouse/*/*.whl"))
-
-
-def another_python() -> tuple[str, str]:
-    """Return a minor version that a host here does not find by itself, and an interpreter of it."""
-    for minor in ("3.12", "3.13", "3.10", "3.9"):
-        found = find_python(minor)
-        if found and minor != PYTHON and not pathlib.Path(f"/usr/bin/python{minor}").exists():
-            return minor, found
-    pytest.skip("no second CPython is here: pyenv or uv can install one")
-
-
-def pack_python(python: str, minor: str, archive: pathlib.Path) -> None:
-    """Pack an interpreter in python-build-standalone's layout, without what no build needs."""
-    prefix = pathlib.Path(python).resolve().parents[1]
-    left_out = ("test", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "__pycache__")
-
-    def trimmed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        name = member.name.rpartition("/")[2]
-        return None if name in left_out or name.startswith("config-") or name.endswith(".a") else member
-
-    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
-        for path in (f"bin/python{minor}", f"lib/python{minor}"):
-            packed.add(prefix / path, f"python/{path}", filter=trimmed)

@@ -67,6 +67,13 @@ class Ran:
         return "\n".join(told).replace("\\n", "\n")
 
 
+def done(ran: Ran) -> dict[str, dict[str, Any]]:
+    """Return the part of each host of a session that must have succeeded."""
+    assert ran.error is None, ran.error
+    assert ran.failure is None, ran.message
+    return {host["host"]: host for host in ran.document["hosts"]}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repository:
     """A repository below ``folder``, whose host ``local`` has ``root`` as its root."""

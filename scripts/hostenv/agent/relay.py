@@ -1,4 +1,4 @@
-"""Sending files from a wheelhouse on this host to another host, by this host's own ssh.
+"""Sending files from a root on this host to a root on another host, by this host's own ssh.
 
 The bytes take the short way: the controller, behind a slow line, sees none of them.
 """
@@ -12,7 +12,6 @@ from typing import Any, Dict, Iterable, Iterator, Sequence
 from hostenv.agent.client import agent_behind
 from hostenv.agent.layout import Layout
 from hostenv.agent.stream import Piece, Wanted, send
-from hostenv.agent.wheelhouse import Wheel
 from hostenv.agent.wire import AgentError, Wire
 
 _TELL = 4 << 20
@@ -26,24 +25,25 @@ def forward(  # noqa: PLR0913  one request of the protocol, by keyword
     argv: Sequence[str],
     target: str,
     machine_id: str,
-    wheels: Sequence[Sequence[Any]],
+    folder: str,
+    files: Sequence[Sequence[Any]],
 ) -> None:
-    """Put wheels of the wheelhouse under ``root`` into that under ``target`` on the host behind ``argv``.
+    """Put files (path, sha256, size) of ``folder`` under ``root`` into the same folder under ``target``.
 
-    ``argv`` is an ssh that starts an agent there. Nothing is written before that host has shown
-    ``machine_id``: its name may mean another machine here. The controller's own agent there holds its lock.
+    ``target`` is on the host behind ``argv``, an ssh that starts an agent there. Nothing is written before
+    that host has shown ``machine_id``: its name may mean another machine here. The controller's own agent
+    there holds its lock.
     """
-    files = sorted((Wheel(*wheel) for wheel in wheels), key=lambda wheel: wheel.size)
-    source = Layout(root).wheelhouse
-    wanted = [Wanted(f"{wheel.sha256}/{wheel.filename}", wheel.sha256) for wheel in files]
+    ordered = sorted(files, key=lambda file: file[2])
     with agent_behind(argv) as there:
         _require_machine(there.call("root.state", root=target), machine_id)
         label = uuid.uuid4().hex[:16]
-        folder = os.path.join(target, "wheelhouse")
-        there.call("place.begin", root=folder, label=label, size=sum(wheel.size for wheel in files))
-        stream = _counted(wire, send(source, wanted))
-        there.call("place.put", root=folder, label=label, data=stream)
-        there.call("place.finish", root=folder, label=label)
+        place = os.path.join(target, folder)
+        there.call("place.begin", root=place, label=label, size=sum(size for _, _, size in ordered))
+        wanted = [Wanted(path, sha256) for path, sha256, _ in ordered]
+        stream = _counted(wire, send(os.path.join(Layout(root).root, folder), wanted))
+        there.call("place.put", root=place, label=label, data=stream)
+        there.call("place.finish", root=place, label=label)
 
 
 def _require_machine(state: Dict[str, Any], machine_id: str) -> None:

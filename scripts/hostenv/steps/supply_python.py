@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hostenv.agent.wheelhouse import Wheel
 from hostenv.errors import HostError, InputError, SupplyError
 from hostenv.steps.make import HostPython, choose_python, pythons_of
+from hostenv.steps.supply_relay import ByRelay
 from hostenv.steps.supply_stream import send
 from hostenv.steps.supply_survey import find
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import PurePosixPath
 
     from hostenv.machine.agent import Agent
-    from hostenv.machine.reach import Reach
     from hostenv.spec.environment import PythonArchive
     from hostenv.spec.spec import Spec
     from hostenv.steps.depot import Depot
+    from hostenv.steps.supply_stream import Sender
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,16 +39,19 @@ class BringPython:
         return (f"python   {self.archive.version}: {self.archive.file}, {source}, to {self.root}/pythons",)
 
     def apply(
-        self, reach: Reach, depot: Depot, who: Mapping[str, str], *, on_progress: Callable[[int], None]
+        self, reach: Sender, depot: Depot, who: Mapping[str, str], *, on_progress: Callable[[int], None]
     ) -> HostPython:
         """Send the archive where the host lacks it, unpack it, and return the interpreter.
+
+        A relay fetches it by itself where it can.
 
         The host's lock is held. Raises :class:`SupplyError` where the archive cannot be had,
         :class:`HostError` where it is another one, leads out of its folder, or does not start there.
         """
         path = self.path
         if path is None:
-            file = _on_controller(self.archive, depot)
+            file = reach.fetched(self.archive) if isinstance(reach, ByRelay) else None
+            file = file or _on_controller(self.archive, depot)
             send(reach, self.root, depot.folder, [file], on_progress=on_progress)
             path = f"{self.root}/wheelhouse/{file.sha256}/{file.filename}"
         answer = reach.agent.call(

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hostenv.machine.agent import Agent
-    from hostenv.machine.reach import Reach
     from hostenv.steps.depot import Depot
     from hostenv.steps.pylock import PylockPackage
+    from hostenv.steps.supply_stream import Sender
 
 _ANY_PLATFORM = {"python": "3.12", "glibc": "2.17"}
 """uv's wheels are for every Python 3 and manylinux_2_17 (0.13.9)."""
@@ -77,7 +77,7 @@ def is_there(agent: Agent, root: str, binary: UvBinary) -> bool:
     return digest == binary.sha256
 
 
-def bring(reach: Reach, root: str, binary: UvBinary, *, on_progress: Callable[[int], None]) -> str:
+def bring(reach: Sender, root: str, binary: UvBinary, *, on_progress: Callable[[int], None]) -> str:
     """Put the executable on the host where it is not there; return its path. The host's lock is held."""
     if not is_there(reach.agent, root, binary):
         file = File(path=binary.path.name, size=binary.size, sha256=binary.sha256)

@@ -15,7 +15,7 @@ from hostenv.steps.make import HostPython, pythons_of
 from hostenv.steps.supply_controller import ControllerSend, wheel_here
 from hostenv.steps.supply_host import HostFetch
 from hostenv.steps.supply_python import BringPython, choose
-from hostenv.steps.supply_relay import RelaySend
+from hostenv.steps.supply_relay import ByRelay, RelaySend, Way
 from hostenv.steps.supply_survey import Held, survey
 from hostenv.workflows.host import who
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hostenv.spec.lock import Lock, LockEntry
+    from hostenv.steps.supply_stream import Sender
     from hostenv.workflows.events import Listener
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.session import Session
@@ -118,12 +119,17 @@ class _Common:
             self._host.agent.call("writer.take", root=self._root, who=dict(self._who), patience=patience)
             self._taken = True
 
+    @property
+    def _sender(self) -> Sender:
+        """What takes files from here to the host."""
+        return self._host.reach
+
     def _bring_python(self) -> HostPython:
         if isinstance(self._python, BringPython):
             self._take()
             self._progress.phase("python")
             self._python = self._python.apply(
-                self._host.reach, self._depot, self._who, on_progress=lambda _: None
+                self._sender, self._depot, self._who, on_progress=lambda _: None
             )
         if self._python is None:
             raise TypeError("tools were asked of a supply that was made without")
@@ -210,7 +216,7 @@ class RemoteSupply(_Common):
         python = self._bring_python()
         self._progress.phase("uv")
         binary = supply_uv.binary_for(self._host.state.arch, self._depot)
-        path = supply_uv.bring(self._host.reach, self._root, binary, on_progress=self._progress.advance)
+        path = supply_uv.bring(self._sender, self._root, binary, on_progress=self._progress.advance)
         return Tools(uv=path, python=python)
 
     def wheels(self) -> Mapping[str, str]:
@@ -218,6 +224,12 @@ class RemoteSupply(_Common):
         if isinstance(self._way, HostFetch):
             self._take()
             self._fetch_there(self._way)
+        elif isinstance(self._way, RelaySend):
+            self._take()
+            why = self._way.apply(self._host.reach, self._progress)
+            if why:
+                via = self._way.way.via
+                self.notes.append(f"the relay {via} could not fetch ({why}): the wheels went there from here")
         elif self._way:
             self._take()
             self._way.apply(self._host.reach, self._progress)
@@ -236,7 +248,7 @@ class RemoteSupply(_Common):
     def _choose_way(self) -> HostFetch | ControllerSend | RelaySend:
         supply = self._host.spec.supply
         if supply.via:
-            return self._by_relay(supply.via)
+            return RelaySend(way=self._way_by(supply.via), lock=self._lock, held=self._held)
         if supply.offline or supply.fetch is Fetching.CONTROLLER:
             return self._by_controller(None)
         try:
@@ -259,17 +271,22 @@ class RemoteSupply(_Common):
     def _by_controller(self, why: str | None) -> ControllerSend:
         return ControllerSend(root=self._root, lock=self._lock, held=self._held, depot=self._depot, why=why)
 
-    def _by_relay(self, via: str) -> RelaySend:
-        return RelaySend(
+    def _way_by(self, via: str) -> Way:
+        return Way(
             root=self._root,
             spec=self._host.spec,
             specs=self._specs,
             via=via,
-            lock=self._lock,
-            held=self._held,
             depot=self._depot,
             who=self._who,
         )
+
+    @property
+    def _sender(self) -> Sender:
+        via = self._host.spec.supply.via
+        if via is None:
+            return self._host.reach
+        return ByRelay(way=self._way_by(via), agent=self._host.agent, notes=self.notes)
 
     def _python_for_fetch(self) -> HostPython | None:
         if isinstance(self._python, HostPython) and supply_host.is_new_enough(self._python):
@@ -293,9 +310,10 @@ class RemoteSupply(_Common):
     def _uv_plan(self) -> tuple[str, ...]:
         arch = self._host.state.arch
         version = supply_uv.own_version()
+        by = f", by {self._host.spec.supply.via}" if self._host.spec.supply.via else ""
         if not supply_uv.is_own_arch(arch):
-            return (f"uv       {version} for {arch}, out of its wheel, to {self._root}/tools",)
+            return (f"uv       {version} for {arch}, out of its wheel, to {self._root}/tools{by}",)
         binary = supply_uv.own_binary()
         if supply_uv.is_there(self._host.agent, self._root, binary):
             return ()
-        return (f"uv       {version}, {megabytes(binary.size)}, to {binary.place(self._root)}",)
+        return (f"uv       {version}, {megabytes(binary.size)}, to {binary.place(self._root)}{by}",)
