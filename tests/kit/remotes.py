@@ -24,7 +24,7 @@ from kit.sshserver import SshServer, new_key
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from kit.repository import Repository
 
@@ -63,19 +63,27 @@ class RemoteHost:
 
 
 @contextlib.contextmanager
-def remote_hosts(folder: pathlib.Path, names: Sequence[str]) -> Iterator[dict[str, RemoteHost]]:
-    """Start hosts: OpenSSH's server where there is one, else the kit's own."""
+def remote_hosts(
+    folder: pathlib.Path, names: Sequence[str], interpreters: Mapping[str, str] | None = None
+) -> Iterator[dict[str, RemoteHost]]:
+    """Start hosts: OpenSSH's server where there is one, else the kit's own.
+
+    ``interpreters`` says which one, by path, is all that a host has beside the system's; else each has this
+    process's, and the last one's agent runs on the oldest that is supported.
+    """
     with contextlib.ExitStack() as stack:
         own = os.path.realpath(sys.executable)
         old = next(filter(None, map(find_python, OLD_PYTHONS)), own)
-        pythons = [own] * (len(names) - 1) + [old]
+        agents = dict.fromkeys(names, own) | {names[-1]: old} | dict(interpreters or {})
         yield {
-            name: _start(stack, folder / name, name, python)
-            for name, python in zip(names, pythons, strict=True)
+            name: _start(stack, folder / name, name, agents[name], (interpreters or {}).get(name, own))
+            for name in names
         }
 
 
-def _start(stack: contextlib.ExitStack, folder: pathlib.Path, name: str, python: str) -> RemoteHost:
+def _start(
+    stack: contextlib.ExitStack, folder: pathlib.Path, name: str, python: str, found: str
+) -> RemoteHost:
     home = folder / "home"
     (home / "bin").mkdir(parents=True)
     machine_id = hashlib.sha256(name.encode()).hexdigest()[:32]
@@ -83,7 +91,7 @@ def _start(stack: contextlib.ExitStack, folder: pathlib.Path, name: str, python:
     shown = home / "bin/python3"
     shown.write_text(_SHOWS_ANOTHER_ID.format(python=python, machine_id=str(home / "machine-id")))
     shown.chmod(0o755)
-    pythons = os.path.dirname(os.path.realpath(sys.executable))  # noqa: PTH120  a part of PATH
+    pythons = os.path.dirname(os.path.realpath(found))  # noqa: PTH120  a part of PATH
     variables = {"PATH": f"{home}/bin:{pythons}:/usr/bin:/bin", "HOME": str(home)}
     start = _with_sshd if missing_sshd() is None else _with_paramiko
     return start(stack, folder, name, machine_id, variables)

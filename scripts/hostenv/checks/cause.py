@@ -99,11 +99,23 @@ class Finder:
         owner = self.distribution(difference.path)
         owned = bool(self._reference.owners(difference.path) or self._target.owners(difference.path))
         return (
-            (self._overlaid(owner) if owned else None)
+            (self._overlaid(owner) if owned and not self._is_later(difference) else None)
             or (self._version(owner) if owned else None)
             or self._patched(difference, owner)
             or self._by_hand(difference, owned=owned)
         )
+
+    def _is_later(self, difference: Difference) -> bool:
+        """Tell whether the only side that keeps its making was changed after it: its overlay is not why.
+
+        The other side was made by hand, perhaps the one that the overlay was taken from.
+        """
+        sides = ((self._reference, difference.reference), (self._target, difference.target))
+        made = [(side, entry) for side, entry in sides if side.kept]
+        if len(made) != 1:
+            return False
+        side, entry = made[0]
+        return difference.change is Change.MODE or side.is_edited(difference.path, entry)
 
     def _overlaid(self, owner: str | None) -> tuple[Cause, str] | None:
         one, other = (
@@ -124,6 +136,8 @@ class Finder:
 
     def _patched(self, difference: Difference, owner: str | None) -> tuple[Cause, str] | None:
         """Name the series where the sides differ in what theirs made of the file, and it is as made."""
+        if difference.change is Change.MODE:
+            return None  # the bytes are equal: both are what the series made
         wanted = [side.applied(difference.path) for side in (self._reference, self._target)]
         found = [entry.sha256 if entry else None for entry in (difference.reference, difference.target)]
         if wanted[0] == wanted[1] or not any(one == other for one, other in zip(wanted, found, strict=True)):

@@ -208,8 +208,16 @@ def _laid(overlay: Overlay) -> dict[str, Any]:
 
 
 def _applied(results: Sequence[SeriesResult]) -> dict[str, str | None]:
-    """Return what the series make of files: path → sha256, ``None`` for a removed one."""
-    files: dict[str, str | None] = {file.path: file.sha256 for each in results for file in each.files}
+    """Return what the series make of files: path → sha256, ``None`` for a removed one.
+
+    Left out is a file that has the shipped bytes still, and another mode.
+    """
+    files: dict[str, str | None] = {
+        file.path: file.sha256
+        for each in results
+        for file in each.files
+        if file.sha256 != file.pristine_sha256
+    }
     return files | {path: None for each in results for path in each.removed}
 
 

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packaging.requirements import Requirement
+from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from packaging.utils import NormalizedName
 
+    from hostenv.facts.distributions import Installed
     from hostenv.spec.lock import Lock
     from hostenv.spec.lockplatform import LockPlatform
 
@@ -64,6 +66,22 @@ def lock_pins(
         if not asking.agrees(lock):
             continue
         return Pinned(env=asking.env, lock=lock, unserved=tuple(sorted(asking.unserved)))
+
+
+def not_there(installed: Installed) -> set[NormalizedName]:
+    """Return what installed distributions require and is not installed: the environment works without it."""
+    markers = installed.tree.interpreter.markers()
+    environment = dict(markers) if markers else None
+    found: set[NormalizedName] = set()
+    for line in (line for each in installed.distributions for line in each.requires):
+        try:
+            wanted = Requirement(line)
+            applies = wanted.marker is None or wanted.marker.evaluate({**(environment or {}), "extra": ""})
+        except (InvalidRequirement, UndefinedEnvironmentName, UndefinedComparison):
+            continue  # verify_abi names it
+        if applies:
+            found.add(canonicalize_name(wanted.name))
+    return found - {each.key for each in installed.distributions}
 
 
 class _Asking:

@@ -27,7 +27,7 @@ from hostenv.spec.series import load_series
 from hostenv.steps import lockfile
 from hostenv.steps.captured import CapturedClass, Change, ExpectedFile, changes_of, expected_of, overlay_path
 from hostenv.steps.fetch import wheel_of
-from hostenv.steps.pins import lock_pins
+from hostenv.steps.pins import lock_pins, not_there
 from hostenv.steps.pristine import PristineWheel
 from hostenv.steps.series import compute
 from hostenv.steps.serieswrite import SeriesText, check_series, write_series
@@ -170,9 +170,8 @@ class _Capture:
                 self._found.why[each.key] = f"was installed from {url.partition(':')[0]}:…"
         pins = {each.key: each.version for each in self._installed.distributions}
         pins |= {name: checkout.version for name, checkout in self._checkouts.items()}
-        pinned = lock_pins(
-            self._overlay_name, pins, platform, left_out=self._found.overlaid, like=self._reading.spec.env
-        )
+        left_out = self._found.overlaid | not_there(self._installed)
+        pinned = lock_pins(self._overlay_name, pins, platform, left_out=left_out, like=self._reading.spec.env)
         for name in pinned.unserved:
             self._found.overlaid.add(name)
             self._found.why[name] = f"no index serves {pins[name]}"

@@ -21,12 +21,13 @@ from hostenv.workflows.match import besides, demands_of, side_of
 from hostenv.workflows.taking import overlay_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hostenv.checks.comparison import Comparison, Demands
     from hostenv.facts.root import Hold
     from hostenv.spec.overlaylist import OverlayFile
     from hostenv.steps.build import BuildInputs
+    from hostenv.steps.series import ResultFile, SeriesResult
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.session import Session
     from hostenv.workflows.taking import Reading
@@ -87,14 +88,19 @@ class Reference:
         installed = Installed.from_answer(agent.call("record.survey", root=venv), self.name)
         capture = self._reading.spec.capture
         ignore = capture.ignore if capture else ()
-        applied = self._applied()
+        results = self._results()
+        files = [file for each in results for file in each.files]
+        removed: dict[str, str | None] = {path: None for each in results for path in each.removed}
+        applied = {file.path: file.sha256 for file in files} | removed
+        changed = {file.path: file.sha256 for file in files if file.sha256 != file.pristine_sha256} | removed
         yield from drift_of_handmade(
             installed,
             wheels={entry.name: entry.version for entry in self.inputs.wheels},
             overlays=self.inputs.overlays,
-            applied=applied,
+            applied=changed,
             ignore=ignore,
         )
+        yield from self._drift_of_modes(files)
         for overlay in self.inputs.overlays:
             names = [each.name for each in overlay.distributions]
             answer = agent.call("overlay.take", root=venv, names=names, paths=[])
@@ -104,8 +110,18 @@ class Reference:
                 if file.dist in names and not _lies_there(file, there.get(file.path), applied):
                     yield f"overlay  {file.path} is not what overlays/{overlay.name} has"
 
-    def _applied(self) -> dict[str, str | None]:
-        """Return what the series make of files, computed on the locked wheels and the overlays."""
+    def _drift_of_modes(self, files: Sequence[ResultFile]) -> Iterator[str]:
+        """Say which of a series' files are executable there and should not be, or the other way round."""
+        if not files:
+            return
+        there, site = self.environment.manifest(self._session.listener).entries, self.environment.look.site
+        for file in files:
+            entry = there.get(f"{site}/{file.path}")
+            if entry and bool(entry.mode & 0o111) != bool(file.mode & 0o111):
+                yield f"mode     {file.path} is {entry.mode:o}, and the series makes it {file.mode:o}"
+
+    def _results(self) -> tuple[SeriesResult, ...]:
+        """Return what the series make, computed on the locked wheels and the overlays."""
         from hostenv.steps.fetch import wheel_of  # noqa: PLC0415  only where a reference is hand-made
         from hostenv.steps.patched import compute_all, touched_by  # noqa: PLC0415
 
@@ -122,9 +138,7 @@ class Reference:
         touched = touched_by(inputs)
         payload.bring(self.source, inputs.overlays, touched, on_progress=lambda _: None)
         wheels = {entry.name: depot.path(wheel_of(entry)) for entry in wanted}
-        results = compute_all(inputs, wheels, payload.folder)
-        files: dict[str, str | None] = {file.path: file.sha256 for each in results for file in each.files}
-        return files | {path: None for each in results for path in each.removed}
+        return compute_all(inputs, wheels, payload.folder)
 
     def require_same_inputs(self, host: OpenHost, inputs: BuildInputs) -> None:
         """Raise :class:`RefusedError` where a target's spec leaves out, or adds, what must be equal."""
