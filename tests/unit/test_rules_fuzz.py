@@ -59,21 +59,35 @@ def typed(found: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-NAMES = {
-    "RECORD": ('not,csv,at,all\n"\n', "a,sha256=short,1\n../../../../../etc/passwd,,\n", "\0\n", ""),
-    "METADATA": ("Name\n\n", "Requires-Dist: ???\n", "Version: \n", "\xff\xfe", ""),
-    "WHEEL": ("Tag: nonsense\n", ""),
+DAMAGES: dict[tuple[str, str], tuple[str, str]] = {
+    ("RECORD", 'not,csv,at,all\n"\n'): ("record-unverified", "RECORD is not CSV"),
+    ("RECORD", "a,sha256=short,1\n../../../../../etc/passwd,,\n"): ("record-unverified", "RECORD line 2"),
+    ("RECORD", "a,,\nb,,,,\n"): ("record-unverified", "RECORD line 2: 5 fields"),
+    ("RECORD", "\0\n"): ("record-unverified", "RECORD line 1"),
+    ("RECORD", ""): ("record-unverified", "RECORD names no file"),
+    ("METADATA", "Name\n\n"): ("record-unverified", "METADATA has no Name"),
+    ("METADATA", "Name: sglang\nVersion: 0.5.23\nRequires-Dist: ???\n"): (
+        "metadata-closure",
+        "Requires-Dist: ???",
+    ),
+    ("METADATA", "Name: sglang\nVersion: \n"): ("record-unverified", "METADATA has no Version"),
+    ("METADATA", "\xff\xfe"): ("record-unverified", "METADATA has no Name"),
+    ("METADATA", ""): ("record-unverified", "METADATA has no Name"),
+    ("WHEEL", "Tag: nonsense\n"): ("wheel-tags", "Tag: nonsense"),
+    ("WHEEL", ""): ("record-unverified", "WHEEL has no Tag"),
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "content"), [(name, text) for name, texts in NAMES.items() for text in texts]
-)
+@pytest.mark.parametrize(("name", "content"), DAMAGES)
 def test_a_damaged_dist_info_is_told_and_the_others_are_judged(
     venv: pathlib.Path, name: str, content: str
 ) -> None:
+    rule, words = DAMAGES[name, content]
     put(venv / SITE / f"sglang-0.5.23.dist-info/{name}", content.encode("latin-1"))
     findings = judge(Facts(*typed(answer(venv))), RULES, today=TODAY).findings
+    (told,) = [each for each in findings if (each.rule, each.object) == (rule, "sglang")]
+    assert told.severity is Severity.UNKNOWN
+    assert words in " ".join(told.evidence)
     assert any(finding.object == "x.pth" for finding in findings)
 
 

@@ -83,21 +83,30 @@ def read(root: str, info: bytes) -> Distribution:
         metadata["Requires-Dist"] = list(dict.fromkeys(metadata["Requires-Dist"]))
     found = Distribution(
         info=info,
-        name=metadata.get("Name", [name])[0],
-        version=metadata.get("Version", [version])[0],
+        name=next(filter(None, metadata.get("Name", ())), name),
+        version=next(filter(None, metadata.get("Version", ())), version),
         metadata=metadata,
         problems=problems,
     )
+    if not problems:
+        absent = [each for each in ("Name", "Version") if not any(metadata.get(each, ()))]
+        problems += [f"METADATA has no {each}" for each in absent]
     found.entry_points = entry_points(_content(folder, "entry_points.txt", problems))
     if legacy:
         problems.append("is installed the legacy way, without RECORD")
         return found
+    before = len(problems)
     found.wheel = headers(_content(folder, "WHEEL", problems, required=True))
+    if len(problems) == before and not any(found.wheel.get("Tag", ())):
+        problems.append("WHEEL has no Tag")
     found.installer = _content(folder, "INSTALLER", problems).strip() or None
     found.direct_url = _json(_content(folder, "direct_url.json", problems), problems)
     site = posixpath.dirname(info)
+    before = len(problems)
     found.rows, bad = rows(_content(folder, "RECORD", problems, required=True), site)
     problems.extend(bad)
+    if len(problems) == before and not found.rows:
+        problems.append("RECORD names no file")
     return found
 
 

@@ -44,7 +44,14 @@ def _tags(facts: Facts) -> Iterator[Finding]:
     host = f"{interpreter.abi}, {interpreter.machine}, {interpreter.libc}"
     for each in installed.distributions:
         stated = frozenset(tag for line in each.tags for tag in _parsed(line))
-        if stated and stated.isdisjoint(taken):
+        if each.tags and not stated:
+            yield TAGS.finding(
+                object=each.name,
+                severity=Severity.UNKNOWN,
+                message=f"not judged: the tags of {each.name} {each.version} cannot be read",
+                evidence=[f"WHEEL: Tag: {line}" for line in each.tags],
+            )
+        elif stated and stated.isdisjoint(taken):
             yield replace(_refused(each, host), kind=_kind(stated, taken, interpreter.machine))
 
 
