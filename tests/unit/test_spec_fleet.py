@@ -237,3 +237,25 @@ def test_a_merged_value_is_one_of_the_two_and_its_source_says_which(base: object
 def test_a_class_that_is_no_toml_is_one_problem(write: Callable[..., Path]) -> None:
     folder = write({"classes/c.toml": "a = ", "a.toml": f'extends = "classes/c"\n{HOST}'})
     assert problems_of(folder) == ["envspecs/classes/c.toml: not TOML: Invalid value (at end of document)"]
+
+
+def test_two_environments_of_this_machine_have_each_its_own_place(
+    write: Callable[[dict[str, str]], Path],
+) -> None:
+    def spec(root: str, link: str, mode: str = "manage") -> str:
+        host = f'[host]\ntransport = "local"\nroot = "{root}"\nlink = "{link}"\nmode = "{mode}"\n'
+        return f'{host}[env]\nrequires = ["demo"]\n'
+
+    folder = write(
+        {
+            "local.toml": spec("/r", "/l"),
+            "b.toml": spec("/r", "/m"),
+            "c.toml": spec("/s", "/l"),
+            "d.toml": spec("/r", "/l", mode="observe"),
+        }
+    )
+    assert problems_of(folder) == [
+        "envspecs/local.toml: host.root: is also that of envspecs/b.toml: each environment needs its own",
+        "envspecs/local.toml: host.link: is also that of envspecs/c.toml: each environment needs its own",
+    ]
+    load_fleet(write({"b.toml": spec("/t", "/m"), "c.toml": spec("/s", "/n")}))

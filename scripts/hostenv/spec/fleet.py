@@ -16,7 +16,7 @@ from hostenv.spec.spec import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from pathlib import Path, PurePath
 
 FLEET_FILE = "fleet"
 
@@ -89,6 +89,7 @@ def load_fleet(folder: Path) -> Fleet:
     fleet = Fleet(folder=folder, specs=MappingProxyType(specs), default_hosts=defaults)
     _check_names(fleet, files, classes)
     _check_identities(fleet, files)
+    _check_places(fleet, files)
     _check_mentions(fleet, files)
     files.problems.raise_any()
     return fleet
@@ -170,6 +171,20 @@ def _check_identities(fleet: Fleet, files: Folder) -> None:
                 document = files.label(f"{spec.name}.toml")
                 why = f"is also that of {files.label(f'{earlier}.toml')}: two specs are one machine"
                 files.problems.add(document, f"identity.{key}", why)
+
+
+def _check_places(fleet: Fleet, files: Folder) -> None:
+    """Check that no two environments of this machine lie in one place: each would switch the other's."""
+    first: dict[tuple[str, PurePath], str] = {}
+    for spec in fleet.specs.values():
+        places = {"root": spec.host.root, "link": spec.host.link}
+        for key, place in places.items():
+            if place is None or not spec.is_local or spec.host.mode is not Mode.MANAGE:
+                continue
+            earlier = first.setdefault((key, place), spec.name)
+            if earlier != spec.name:
+                why = f"is also that of {files.label(f'{earlier}.toml')}: each environment needs its own"
+                files.problems.add(files.label(f"{spec.name}.toml"), f"host.{key}", why)
 
 
 def _check_mentions(fleet: Fleet, files: Folder) -> None:
