@@ -76,7 +76,8 @@ class Excerpts:
 
         def from_table(table: Table) -> Excerpts:
             found = table.get("excerpts", list_of(table_of(Excerpt.from_table)))
-            return cls(excerpts=_filled(found, data), cuda=table.get("cuda", optional(text)))
+            cuda = table.get("cuda", optional(text))
+            return cls(excerpts=_filled(found if table.sound else (), data), cuda=cuda)
 
         return read(answer, table_of(from_table), document="the agent's answer to abi.excerpts")
 
@@ -103,23 +104,25 @@ def wheels_from_answer(answer: Any, data: Sequence[bytes]) -> tuple[Candidate | 
 
     def from_table(table: Table) -> tuple[Candidate | Unread, ...]:
         table.get("cuda", anything, None)
-        excerpts = _filled(table.get("excerpts", list_of(table_of(Excerpt.from_table))), data)
+        found = table.get("excerpts", list_of(table_of(Excerpt.from_table)))
+        excerpts = _filled(found if table.sound else (), data)
 
         def wheel(each: Table) -> Candidate | Unread:
             why = each.get("unread", text, "")
             if why:
                 return Unread(why=why)
-            first, last = each.get("excerpts", _pair)
+            own = each.get("excerpts", _pair)
             distribution = each.get("distribution", table_of(_distribution))
-            key = f"{distribution.key}=={distribution.version}"
+            objects = each.get("objects", list_of(table_of(_sized)))
+            operators = each.get("operators", table_of(Operators.from_table))
+            if not each.sound:
+                return Unread(why="the agent's answer is damaged")
+            owner = f"{distribution.key}=={distribution.version}"
             return Candidate(
                 distribution=distribution,
-                objects=tuple(
-                    ObjectFile(path=path, owners=(key,), size=size)
-                    for path, size in each.get("objects", list_of(table_of(_sized)))
-                ),
-                operators=each.get("operators", table_of(Operators.from_table)),
-                excerpts=excerpts[first:last],
+                objects=tuple(ObjectFile(path=path, owners=(owner,), size=size) for path, size in objects),
+                operators=operators,
+                excerpts=excerpts[own[0] : own[1]],
             )
 
         return table.get("wheels", list_of(table_of(wheel)))
