@@ -75,7 +75,7 @@ def test_a_server_with_its_ports_and_without_its_secrets(
     assert told["place"]["value"] == "here"
     assert told["executable"]["value"] == str(pathlib.Path(f"/proc/{pid}/exe").readlink())
     seconds = time.mktime(time.strptime(told["started"], "%Y-%m-%dT%H:%M:%SZ")) - time.timezone
-    assert abs(seconds - before) < 5
+    assert abs(seconds - before) < 60
 
 
 def test_ports_of_ipv6_and_all_addresses() -> None:
