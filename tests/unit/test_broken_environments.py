@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hostenv.agent import distinfo, objects, pyvenv, sitelook, siteparts, walk
+from hostenv.agent import distinfo, objects, pyvenv, sitelook, siteoutside, walk
 from hostenv.agent.binding import Members
 from hostenv.agent.wire import AgentError
 from hostenv.checks import metadata
@@ -159,7 +159,7 @@ def test_saved_facts_without_an_end_are_refused(tmp_path: pathlib.Path) -> None:
 def test_a_zero_byte_in_a_path_file_names_no_folder(venv: pathlib.Path) -> None:
     (venv / INFO).with_name("x.pth").write_bytes(b"a\0b\n")
     root = os.fsencode(venv)
-    (told,) = siteparts.path_files(root, walk.walk(root), {})
+    (told,) = siteoutside.path_files(root, walk.walk(root), {})
     assert told["folders"] == {"a\0b": None}
 
 

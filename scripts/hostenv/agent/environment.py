@@ -122,10 +122,10 @@ def stat_digest(real: str, walked: walk.Walked, moment: int) -> Optional[str]:
     """
     if walked.problems:
         return None
-    if not statcache.long_settled(walked.newest, moment) and not all(
-        statcache.settled(file.key, moment) for file in walked.files.values()
-    ):
-        return None
+    if not statcache.long_settled(walked.newest, moment):
+        keys = [*walked.beside, *(file.key for file in walked.files.values())]
+        if not all(statcache.settled(key, moment) for key in keys):
+            return None
     content = hashlib.sha256(b"hostenv stat 2\0%s\0%s\0" % ((machine_id() or "").encode(), os.fsencode(real)))
     for folder in sorted(walked.digests):
         content.update(b"d%b\0%b" % (folder, walked.digests[folder]))

@@ -8,6 +8,8 @@ RECORD's. Every other file of the right size is taken for what RECORD says; ``fu
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
@@ -20,6 +22,7 @@ from hostenv.agent import (
     mapped,
     pyvenv,
     record,
+    siteoutside,
     siteparts,
     statcache,
     tree,
@@ -51,7 +54,8 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
     operators → regular expressions of the objects that register in it (paths below site-packages);
     ``kernels``: packages whose names other sources import.
 
-    ``live`` holds what no stat tells: interpreter, mount, the user's own site, processes.
+    ``live`` holds what no stat tells: interpreter, mount, the user's own site, processes. What else the
+    facts rest on outside of the environment belongs to ``stat``, see :func:`siteoutside.outside`.
     """
     real = os.path.realpath(venv)
     if not pyvenv.site_packages(real):
@@ -66,11 +70,20 @@ def look(  # noqa: PLR0913  one request of the protocol, by keyword
     }
     with tree.without_collector():
         walked = walk.walk(os.fsencode(real))
-        stat = environment.stat_digest(real, walked, moment)
+        stat = _state(real, walked, moment)
         if seen and seen == stat:
             return {"path": real, "stat": stat, "live": live, "facts": None}
         facts = _facts(wire, real, walked, moment, full=full, namespaces=namespaces or {}, kernels=kernels)
     return {"path": real, "stat": stat, "live": live, "facts": facts}
+
+
+def _state(real: str, walked: walk.Walked, moment: int) -> Optional[str]:
+    """Return a digest of all that the facts rest on; ``None`` where they must not be trusted later."""
+    stats = environment.stat_digest(real, walked, moment)
+    if stats is None:
+        return None
+    beside = json.dumps(siteoutside.outside(real, walked), sort_keys=True)
+    return hashlib.sha256(f"{stats} {beside}".encode()).hexdigest()
 
 
 def _facts(  # noqa: PLR0913  what was walked and asked for
@@ -185,8 +198,8 @@ def _site(
         "pointers": siteparts.pointers(root, walked),
         "dangling": siteparts.dangling(root, walked),
         "hard_links": siteparts.hard_links(root, walked, changed),
-        "scripts": siteparts.scripts(root, walked),
-        "path_files": siteparts.path_files(root, walked, owners),
+        "scripts": siteoutside.scripts(root, walked),
+        "path_files": siteoutside.path_files(root, walked, owners),
         "finders": siteparts.finders(root, walked),
         "top_levels": siteparts.top_levels(site, walked),
         "shadows": siteparts.shadows(walked),

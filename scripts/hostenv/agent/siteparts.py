@@ -39,11 +39,11 @@ _BINARY = (b".so", b".cubin", b".bc", b".ltoir", b".a", b".safetensors", b".fatb
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _SMALLEST_HEAD = 1024
 _LARGEST_TEXT = 1 << 20
-_EXEC_LINE = re.compile(rb"\A#!\s*([^\s\0]+)")
 _ACTIVATE = re.compile(r"^\s*(?:export )?VIRTUAL_ENV=['\"]?([^'\"\n\0]+)", re.MULTILINE)
 _FINDER = re.compile(r"^MAPPING(?:\s*:[^=]*)?\s*=\s*(\{.*\})", re.MULTILINE)
 _PAIR = re.compile(r"['\"]([^'\"]+)['\"]\s*:\s*['\"]([^'\"]+)['\"]")
-_SHOWN = 8
+SHOWN = 8
+"""Names of many that are told."""
 
 
 def objects(walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str, Any]]:
@@ -69,7 +69,7 @@ def pointers(root: bytes, walked: Walked) -> List[str]:
     return [
         text(path)
         for path in sorted([path for path, file in walked.files.items() if file.size < _SMALLEST_HEAD])
-        if (path.endswith(_BINARY) or b".so." in path) and _head(root, path, len(_POINTER)) == _POINTER
+        if (path.endswith(_BINARY) or b".so." in path) and beginning(root, path, len(_POINTER)) == _POINTER
     ]
 
 
@@ -99,32 +99,11 @@ def _is_shared(path: str) -> bool:
         return False
 
 
-def scripts(root: bytes, walked: Walked) -> List[Dict[str, Any]]:
-    """Return the absolute interpreters that scripts in ``bin`` begin with, and whether each is there."""
-    found: Dict[str, List[str]] = {}
-    for path in sorted([path for path in walked.files if path.startswith(b"bin/") and _is_script(path)]):
-        line = _EXEC_LINE.match(_head(root, path, 512).split(b"\n", 1)[0])
-        if line and b"python" in line.group(1):
-            found.setdefault(os.fsdecode(line.group(1)), []).append(text(path))
-    here = os.fsdecode(root) + "/"
-    return [
-        {
-            "interpreter": interpreter,
-            "exists": os.path.exists(interpreter),
-            "here": interpreter.startswith(here)
-            or os.path.realpath(os.path.dirname(interpreter)) + "/" == here + "bin/",
-            "scripts": names[:_SHOWN],
-            "count": len(names),
-        }
-        for interpreter, names in sorted(found.items())
-    ]
-
-
 def interpreter(root: str) -> Dict[str, Any]:
     """Return what leads to the interpreter: ``bin/python``, ``pyvenv.cfg`` and ``bin/activate``."""
     program = os.path.join(root, "bin", "python")
     settings = pyvenv.read(root)
-    activate = _read(os.path.join(root, "bin", "activate")) or ""
+    activate = read(os.path.join(root, "bin", "activate")) or ""
     stated = _ACTIVATE.search(activate)
     return {
         "program": os.path.realpath(program) if os.path.lexists(program) else None,
@@ -138,43 +117,12 @@ def interpreter(root: str) -> Dict[str, Any]:
     }
 
 
-def path_files(root: bytes, walked: Walked, owners: Mapping[bytes, List[str]]) -> List[Dict[str, Any]]:
-    """Return every ``.pth`` file of site-packages: the folders that it adds, and the lines that are code."""
-    found = []
-    for path in sorted([path for path in walked.files if path.endswith(b".pth")]):
-        if path.count(b"/") == 3:  # noqa: PLR2004  lib/pythonX.Y/site-packages/x.pth
-            content = _read(os.path.join(root, path)) or ""
-            lines = [line.rstrip() for line in content.splitlines() if line.strip() and line[0] != "#"]
-            added = [line for line in lines if not line.startswith(("import ", "import\t"))]
-            site = os.path.dirname(os.path.join(os.fsdecode(root), text(path)))
-            found.append(
-                {
-                    "path": text(path),
-                    "owners": owners.get(path, []),
-                    "folders": {line: _offers(os.path.join(site, line)) for line in added},
-                    "code": [line for line in lines if line not in added][:_SHOWN],
-                }
-            )
-    return found
-
-
-def _offers(folder: str) -> Optional[List[str]]:
-    """Return the names that a folder on ``sys.path`` offers for import; ``None`` where it is not there."""
-    try:
-        names = os.listdir(folder)
-    except (OSError, ValueError):  # a zero byte in the line: no folder has that name
-        return None
-    found = {name.split(".")[0] for name in names if name.endswith((".py", ".so"))}
-    found.update(name for name in names if os.path.exists(os.path.join(folder, name, "__init__.py")))
-    return sorted(found)
-
-
 def finders(root: bytes, walked: Walked) -> Dict[str, str]:
     """Return top-level name → place of setuptools' editable finders (``__editable___NAME_finder.py``)."""
     found: Dict[str, str] = {}
     for path in sorted([path for path in walked.files if path.endswith(b"_finder.py")]):
         if posixpath.basename(path).startswith(b"__editable___"):
-            mapping = _FINDER.search(_read(os.path.join(root, path)) or "")
+            mapping = _FINDER.search(read(os.path.join(root, path)) or "")
             found.update(_PAIR.findall(mapping.group(1)) if mapping else ())
     return found
 
@@ -277,7 +225,7 @@ def compiled(root: bytes, files: Mapping[bytes, File]) -> Dict[str, Any]:
             continue
         if source not in files:
             continue
-        head = _head(root, path, bytecode.HEADER.size)
+        head = beginning(root, path, bytecode.HEADER.size)
         flags = struct.unpack_from("<I", head, 4)[0] if len(head) == bytecode.HEADER.size else -1
         if flags == bytecode.UNCHECKED_HASH:
             unchecked.append({"path": text(path), "stale": _is_stale(root, head, source)})
@@ -327,7 +275,8 @@ def _is_tool(path: bytes) -> bool:
     return b"/bin/" in path and posixpath.basename(path) in _TOOLS
 
 
-def _head(root: bytes, path: bytes, size: int) -> bytes:
+def beginning(root: bytes, path: bytes, size: int) -> bytes:
+    """Return the first bytes of a regular file, none where it cannot be read; no link is followed."""
     try:
         descriptor = os.open(
             os.path.join(root, path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -342,7 +291,8 @@ def _head(root: bytes, path: bytes, size: int) -> bytes:
         os.close(descriptor)
 
 
-def _read(path: Any) -> Optional[str]:
+def read(path: Any) -> Optional[str]:
+    """Return the text of a small file, at most 1 MiB; ``None`` where it cannot be read."""
     try:
         return regular.read(path, _LARGEST_TEXT).decode("utf-8", "surrogateescape")
     except OSError:

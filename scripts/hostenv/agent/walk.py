@@ -69,8 +69,9 @@ class File(NamedTuple):
 class Walked:
     """What a walk saw; every path is bytes, relative to the root, and no order is promised.
 
-    ``digests``: folder → digest of the names and stats of its files, where it has any. ``newest`` is the
-    last time (nanoseconds) at which an inode of them changed, ``shared`` counts those with other names.
+    ``digests``: folder → digest of the names and stats of its files, where it has any, with those of
+    ``.dist-info`` that are left out. ``newest`` is the last time (nanoseconds) at which an inode of them
+    changed, ``shared`` counts files with other names, ``beside`` are the stat keys of those left out.
     """
 
     def __init__(self) -> None:
@@ -80,6 +81,7 @@ class Walked:
         self.digests: Dict[bytes, bytes] = {}
         self.newest = 0
         self.shared = 0
+        self.beside: List[bytes] = []
         self._listed: Dict[bytes, List[bytes]] = {}
 
     @functools.cached_property
@@ -93,13 +95,18 @@ class Walked:
                 files[prefix + line[:_NAME]] = File._make(record)
         return files
 
+    def names(self, folder: bytes) -> List[bytes]:
+        """Return the names of the files in a folder, sorted."""
+        return [line[:_NAME] for line in self._listed.get(folder, [])]
+
     def packed(self) -> Tuple[Any, ...]:
         """Return all that was seen, as marshal takes it."""
-        return self._listed, self.digests, self.links, self.problems, self.left_out, self.newest, self.shared
+        told = (self.links, self.problems, self.left_out, self.newest, self.shared, self.beside)
+        return (self._listed, self.digests, *told)
 
     def add(self, packed: Tuple[Any, ...]) -> None:
         """Take over what another walk of other folders saw."""
-        listed, digests, links, problems, left_out, newest, shared = packed
+        listed, digests, links, problems, left_out, newest, shared, beside = packed
         self._listed.update(listed)
         self.digests.update(digests)
         self.links.update(links)
@@ -107,6 +114,7 @@ class Walked:
         self.left_out += left_out
         self.newest = max(self.newest, newest)
         self.shared += shared
+        self.beside += beside
 
     def list(self, root: bytes, folder: bytes) -> List[bytes]:
         """List a folder below ``root`` and return the folders in it."""
@@ -158,8 +166,21 @@ class Walked:
         if lines:
             lines.sort()
             self._listed[folder] = lines
-            self.digests[folder] = hashlib.sha256(b"".join(lines)).digest()
+            beside = self._look_beside(root + b"/" + prefix) if left_out is _INFO else []
+            self.digests[folder] = hashlib.sha256(b"".join([*lines, *beside])).digest()
         return folders
+
+    def _look_beside(self, info: bytes) -> List[bytes]:
+        """Return names and stats of files of a ``.dist-info`` that no manifest has, but rules read."""
+        lines = []
+        for name in sorted(_INFO):
+            with contextlib.suppress(OSError):
+                status = os.lstat(info + name)
+                key = statcache.key(status)
+                self.beside.append(key)
+                self.newest = max(self.newest, status.st_ctime_ns)
+                lines.append(b"\0%b\0%o\0%b" % (name, status.st_mode, key))
+        return lines
 
 
 def walk(root: bytes, *, helper: bool = True) -> Walked:
