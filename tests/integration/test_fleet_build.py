@@ -109,6 +109,41 @@ def test_the_probe_command_tells_a_container_from_its_machine_and_changes_nothin
     assert told == {("a", "b"): "container-of", ("a", "c"): "different", ("b", "c"): "different"}
 
 
+def test_the_machine_of_a_container_is_probed_beside_it(repository: Repository, fleet: Fleet) -> None:
+    a = fleet.add("a")
+    hosts = {
+        "a": a,
+        "b": fleet.add("b", inside=a, files={"run/systemd/container": "lxc\n"}),
+        "c": fleet.add("c"),
+    }
+    for name, parent in (("b", "a"), ("c", "a")):
+        (repository.path / f"envspecs/{name}.toml").write_text(
+            f'[host]\nroot = "{ROOT}"\nmode = "observe"\n'
+            f'[host.container]\nkind = "lxc"\nid = 200\nparent = "{parent}"\n'
+        )
+    before = {name: host.listing() for name, host in hosts.items()}
+    ran = repository.run("probe", "--save", hosts=["b"])
+    assert ran.failure is None
+    assert [(each["name"], each["parent_of"]) for each in ran.document["hosts"]] == [("b", []), ("a", ["b"])]
+    assert [(each["first"], each["second"], each["kind"]) for each in ran.document["relations"]] == [
+        ("a", "b", "container-of")
+    ]
+    assert not [
+        note for host in ran.document["hosts"] for note in host["notes"] if "container" in note["rule"]
+    ]
+    assert [path.stem for path in (repository.path / "envspecs/facts").iterdir()] == ["b"]
+    assert {name: host.listing() for name, host in hosts.items()} == before
+    [wrong] = repository.run("probe", hosts=["c"]).document["hosts"][:1]
+    told = [note["message"] for note in wrong["notes"] if note["rule"] == "container-differs"]
+    assert any("a and c are different machines" in message for message in told)
+    a.link.cut()
+    fleet.known_hosts.write_text(f"b {hosts['b'].host_key_line}\n")
+    refused = repository.run("probe", hosts=["b"])
+    assert refused.failure is None, "the parent was not asked for"
+    told = [note["message"] for note in refused.document["hosts"][0]["notes"]]
+    assert any("its parent a could not be probed" in message for message in told)
+
+
 @pytest.fixture
 def operated(fleet: Fleet) -> Host:
     """Return a host with a user who is not root."""

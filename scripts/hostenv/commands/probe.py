@@ -34,5 +34,5 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
         write_json(probe_document(found), request.json)
     print_probe(found, out)
     failed = ", ".join(host.name for host in found.failed)
-    failure = f"{len(found.failed)} of {len(found.hosts)} hosts: {failed}" if failed else None
-    return ended(failure, (host.error for host in found.hosts))
+    failure = f"{len(found.failed)} of {len(specs)} hosts: {failed}" if failed else None
+    return ended(failure, (host.error for host in found.failed))

@@ -41,7 +41,8 @@ T = TypeVar("T")
 def print_probe(report: ProbeReport, out: Console) -> None:
     """Print the page."""
     for host in report.hosts:
-        title = f"{host.name}: {_seconds(host)}"
+        parent = f" (the machine of {', '.join(host.parent_of)})" if host.parent_of else ""
+        title = f"{host.name}{parent}: {_seconds(host)}"
         out.print(Text(title, "bold"))
         if host.error:
             error_lines(host.error, host.name, out)
@@ -59,7 +60,8 @@ def print_probe(report: ProbeReport, out: Console) -> None:
 
 def summary(report: ProbeReport) -> str:
     """Return the page's last line."""
-    told = [f"{len(report.hosts) - len(report.failed)} of {len(report.hosts)} hosts probed"]
+    asked = [host for host in report.hosts if not host.parent_of]
+    told = [f"{len(asked) - len(report.failed)} of {len(asked)} hosts probed"]
     if report.failed:
         told.append(f"failed: {', '.join(host.name for host in report.failed)}")
     saved = [str(host.saved.name) for host in report.hosts if host.saved]
@@ -90,7 +92,7 @@ def _print_notes(host: HostProbe, out: Console) -> None:
 
 def _print_identity(host: HostProbe, facts: HostFacts, out: Console) -> None:
     """Print what to paste into a spec that does not say which machine it means."""
-    if host.spec.identity or host.spec.is_local:
+    if host.spec.identity or host.spec.is_local or host.parent_of:
         return
     machine = facts.identity.machine_id
     lines = ["[identity]", f'machine-id = "{machine.value}"' if machine.is_known else "# no machine-id there"]

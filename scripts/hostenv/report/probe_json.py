@@ -40,6 +40,7 @@ def _host_document(host: HostProbe) -> dict[str, object]:
         "seconds": round(host.seconds, 3),
         "outcome": "ok" if error is None else error.outcome.value,
         "error": None if error is None else str(error),
+        "parent_of": list(host.parent_of),
         "host_key": host.host_key,
         "facts": host.answer,
         "gpus": None if uses is None else [_use_document(use) for use in uses.or_else(())],

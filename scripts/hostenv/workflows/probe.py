@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hostenv.checks.container_claim import container_notes
 from hostenv.checks.probe_notes import probe_notes
 from hostenv.checks.same_machine import relations
 from hostenv.facts.host import HostFacts
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.steps.save_facts import SaveFacts
+from hostenv.workflows.parents import parents_of
 
 if TYPE_CHECKING:
     import pathlib
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from hostenv.machine.fleet import Result, Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.spec import Spec
+    from hostenv.workflows.parents import Parents
 
 _CACHES = ("_CACHE_DIR", "_WORKSPACE_BASE", "_CACHE_HOME", "HF_HOME", "TMPDIR")
 """Ends of the variables of a service that name folders in which it writes."""
@@ -47,7 +50,8 @@ class HostProbe:
     """What came of one host: its facts, or the error that kept them from being read.
 
     ``answer`` is the agent's own JSON, ``host_key`` the fingerprint that SSH showed, ``seconds`` all that
-    it took, ``saved`` the file that was written.
+    it took, ``saved`` the file that was written. ``parent_of`` are the containers for whose sake a machine
+    was probed that nobody asked for.
     """
 
     name: str
@@ -59,6 +63,7 @@ class HostProbe:
     notes: tuple[Finding, ...] = ()
     saved: pathlib.Path | None = None
     error: HostenvError | None = None
+    parent_of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +75,8 @@ class ProbeReport:
 
     @property
     def failed(self) -> tuple[HostProbe, ...]:
-        """The hosts that could not be probed."""
-        return tuple(host for host in self.hosts if host.error)
+        """The hosts that could not be probed, of those that were asked for."""
+        return tuple(host for host in self.hosts if host.error and not host.parent_of)
 
 
 def probe(
@@ -83,22 +88,45 @@ def probe(
 ) -> ProbeReport:
     """Probe the hosts of ``specs``; ``on_host(name, succeeded)`` is called as each ends.
 
-    One host's failure or bug does not stop another: it stands in the report.
+    One host's failure or bug does not stop another: it stands in the report. The machines that containers
+    among them run on are probed, too (:func:`hostenv.workflows.parents.parents_of`).
     """
-    wanted = {spec.name: spec for spec in specs}
+    parents = parents_of(fleet, specs)
+    wanted = {spec.name: spec for spec in (*specs, *parents.extra)}
 
     def on_result(result: Result[HostProbe]) -> None:
         if on_host:
             on_host(result.name, result.error is None)
 
     def work(spec: Spec, turn: Turn) -> HostProbe:
-        return _probe_host(fleet, spec, turn, options)
+        asked = spec.name not in {each.name for each in parents.extra}
+        return _probe_host(fleet, spec, turn, options if asked else replace(options, save=False))
 
     results = run_on_hosts(wanted, work, jobs=options.jobs, timeout=options.timeout, on_result=on_result)
-    hosts = tuple(_ended(wanted[name], result) for name, result in results.items())
+    hosts = _with_parents(tuple(_ended(wanted[name], each) for name, each in results.items()), parents)
     return ProbeReport(
         hosts=hosts, relations=relations({host.name: host.facts for host in hosts if host.facts})
     )
+
+
+def _with_parents(hosts: tuple[HostProbe, ...], parents: Parents) -> tuple[HostProbe, ...]:
+    """Hold containers against their parents, and mark the parents that nobody asked for."""
+    by_name = {host.name: host for host in hosts}
+    extra = {spec.name for spec in parents.extra}
+
+    def completed(host: HostProbe) -> HostProbe:
+        claim = host.spec.host.container
+        parent = by_name.get(parents.names.get(host.name, ""))
+        notes = host.notes
+        if claim and host.facts and host.name not in extra:
+            shown = (parent.facts or str(parent.error).split("\n")[0]) if parent else None
+            notes = (*notes, *container_notes(host.name, claim, host.facts, shown))
+        if host.name in extra and not host.spec.identity:
+            notes = tuple(note for note in notes if note.rule != "identity-missing")  # nobody wants to write
+        children = tuple(name for name, of in parents.names.items() if of == host.name)
+        return replace(host, notes=notes, parent_of=children if host.name in extra else ())
+
+    return tuple(map(completed, hosts))
 
 
 def questions(spec: Spec, options: ProbeOptions) -> dict[str, Any]:
