@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from hostenv.machine import uv
 from hostenv.spec.fleet import load_fleet
+from kit.changing import changing
 from kit.repository import DEMO, listing
 from kit.trio import Trio, digests
 from kit.wheels import build_wheel
@@ -64,6 +66,20 @@ def write_spec(trio: Trio, venv: pathlib.Path, head: str = "", more: str = "") -
         f'{head}\n[host]\ntransport = "local"\nroot = {json.dumps(str(trio.root("ref")))}\nmode = "observe"\n'
         f"[capture]\nvenv = {json.dumps(str(venv))}\n{more}"
     )
+
+
+@pytest.mark.parametrize("name", ["demo/__init__.py", "kernel/ops.so"])
+def test_a_file_that_changes_while_it_is_read_is_not_taken_for_gone(trio: Trio, name: str) -> None:
+    """A file of 8 MB, hashed in far more time than two changes are apart, as text and as a binary."""
+    (path,) = (trio.repository.folder / "hand-made").glob(f"lib/python3*/site-packages/{name}")
+    with path.open("ab") as file:
+        file.write(b"# more\n" * (8 << 20 >> 3))
+    before = listing(trio.repository.path)
+    with changing(path, os.utime):
+        ran = trio.run("capture", "ref")
+    assert "what cannot be captured" in ran.message
+    assert f"{name} changed while it was read" in ran.message
+    assert listing(trio.repository.path) == before
 
 
 def run_uv(trio: Trio, *words: str) -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kit.changing import changing
 from kit.repository import DEMO_PATCH, listing
 from kit.trio import Trio, digests
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from kit.repository import Repository
 
@@ -78,25 +77,6 @@ def test_what_no_build_can_hold_is_refused_by_its_path(trio: Trio, monkeypatch: 
     assert not (trio.root("one") / "current").exists()
     trio.done("sync_patches", "ref", "one")
     assert digests(trio.site("one")) == digests(trio.site("ref"))
-
-
-@contextlib.contextmanager
-def changing(path: pathlib.Path, change: Callable[[pathlib.Path], None]) -> Iterator[None]:
-    """Change a file again and again."""
-    ended = threading.Event()
-
-    def work() -> None:
-        while not ended.wait(0.001):
-            change(path)
-
-    change(path)
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _grow(path: pathlib.Path) -> None:

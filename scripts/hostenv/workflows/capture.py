@@ -125,6 +125,7 @@ class _Capture:
 
     def carry_out(self) -> HostResult:
         """Decide, show, write, prove."""
+        self._refuse_unread()
         self._refuse_editable()
         pinned = self._pin()
         self._fetch(pinned)
@@ -142,6 +143,13 @@ class _Capture:
 
     def _phase(self, name: str, total: int | None = None) -> None:
         self._session.listener.phase(self._name, name, total)
+
+    def _refuse_unread(self) -> None:
+        if lines := self._proof.unread((*self._tree.problems, *self._installed.tree.problems)):
+            raise RefusedError(
+                f"{self._name}: what cannot be captured:\n" + "\n".join(lines),
+                hint="run it again when nothing writes there; capture.ignore in the spec leaves paths aside",
+            )
 
     def _refuse_editable(self) -> None:
         editable = [

@@ -10,12 +10,12 @@ from hostenv.spec.overlaylist import PREFIX
 from hostenv.steps.captured import environment_path, overlay_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from packaging.utils import NormalizedName
 
     from hostenv.facts.distributions import Installed
-    from hostenv.facts.manifest import Entry
+    from hostenv.facts.manifest import Entry, TreeProblem
     from hostenv.steps.captured import ExpectedFile
 
 
@@ -55,6 +55,11 @@ class Proof:
                 left.append(f"differs  {path}")
         gone = sorted(path for path in expected.keys() - there.keys() if not self._is_ignored(path))
         return left + [f"missing  {path}" for path in gone]
+
+    def unread(self, problems: Iterable[TreeProblem]) -> list[str]:
+        """Return a line for each path that could not be read as it is: to take it for gone would be wrong."""
+        lines = {f"{each.path} {each.reason}" for each in problems if not matches(each.path, self.ignore)}
+        return sorted(lines)
 
     def _is_ignored(self, path: str) -> bool:
         return matches(environment_path(path, self.site), self.ignore)
