@@ -74,12 +74,12 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_files(folder: pathlib.Path, count: int, size: int) -> pathlib.Path:
+def make_files(folder: pathlib.Path, count: int, size: int, *, suffix: str = ".py") -> pathlib.Path:
     """Write ``count`` files of ``size`` bytes in all, sizes spread as those of packages are."""
     chance = random.Random(0)  # noqa: S311  no secret
     weights = [chance.lognormvariate(0, 1.5) for _ in range(count)]
     for index, weight in enumerate(weights):
-        path = folder / f"package_{index % 97}" / f"module_{index}.py"
+        path = folder / f"package_{index % 97}" / f"module_{index}{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
         left = int(size * weight / sum(weights))
         with path.open("wb") as file:
@@ -95,8 +95,10 @@ def delayed(port: int, round_trip: float):  # type: ignore[no-untyped-def] # noq
     argv = [sys.executable, str(forwarder), "127.0.0.1", str(port), str(round_trip / 2)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout  # noqa: S101  it was asked for
-        yield int(process.stdout.readline())
-        process.terminate()
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
 
 
 class Bench:
