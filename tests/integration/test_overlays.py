@@ -228,6 +228,41 @@ def test_what_the_target_has_in_a_wheel_is_not_sent_again(trio: Trio) -> None:
     assert (trio.site("one") / "kernel/sm/ops.py").read_text() == "OPS = 1\n"
 
 
+def test_what_the_target_has_in_its_store_or_in_a_build_is_not_sent_again(
+    trio: Trio, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    capsys.readouterr()
+    trio.done("build_env", "one")
+    first = sent(capsys)
+    store = trio.repository.folder / "home/.cache/hostenv/store"
+    store.rename(store.with_name("elsewhere"))
+    another_build(trio, "1.0")
+    trio.done("build_env", "one")
+    assert "of overlays" not in capsys.readouterr().err, "the target's store has it all"
+    store.with_name("elsewhere").rename(store)
+    shutil.rmtree(trio.root("one") / "store")
+    another_build(trio, "2.0")
+    trio.done("build_env", "one")
+    again = sent(capsys)
+    assert first["send"] > 5
+    assert again["reuse"] > 5, "builds have what was laid as it came"
+    assert again["send"] + again["reuse"] == first["send"] + first.get("reuse", 0)
+
+
+def another_build(trio: Trio, version: str) -> None:
+    """Let the host want one more distribution."""
+    trio.repository.wheel("extra", version, {"extra.py": f"X = {version}\n"})
+    trio.specs("demo==1.0", "kernel==1.0", f"extra=={version}", more=USE, hosts=("one",))
+
+
+def sent(capsys: pytest.CaptureFixture[str]) -> dict[str, int]:
+    """Return how many contents of overlays a plan sends, and how many it takes from what is there."""
+    said = re.findall(r"(send|reuse) +(\d+) files?, [0-9.]+ \w+ of overlays", capsys.readouterr().err)
+    return {word: int(count) for word, count in said}
+
+
 def test_a_damaged_store_is_noticed_and_the_next_run_mends_it(trio: Trio) -> None:
     trio.done("overlay", "ref", "ours", "kernel")
     trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))

@@ -82,6 +82,41 @@ def test_uv_goes_to_the_relay_once_and_from_there_to_every_host(
         assert os.access(place, os.X_OK)
 
 
+def test_overlays_go_to_the_relay_once_and_from_there_to_every_host(
+    remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
+) -> None:
+    content = os.urandom(4 << 20)
+    repository.wheel("kernel", "1.0", {"kernel/__init__.py": ""})
+    repository.spec("kernel==1.0")
+    repository.build()
+    (site,) = repository.current.glob("lib/python3*/site-packages")
+    (site / "kernel/ops.bin").write_bytes(content)
+    done(repository.run("overlay", hosts=["local", "ours", "kernel"]))
+    remotes.share("demo==1.0", "kernel==1.0")
+    for name in ("a", "c"):
+        remotes.spec(name, supply=f'{OFFLINE}\nvia = "r"')
+    done(repository.run("lock", hosts=["a"]))
+    done(repository.run("build_env", hosts=["a", "c"]))  # so that uv and wheels are there
+    for name in ("a", "c"):
+        remotes.spec(name, supply=f'{OFFLINE}\nvia = "r"', more='[[overlays]]\nname = "ours"\n')
+    with contextlib.ExitStack() as stack:
+        links = {
+            name: stack.enter_context(Forwarder(("127.0.0.1", hosts[name].port))) for name in ("a", "c", "r")
+        }
+        remotes.reach_by({name: link.port for name, link in links.items()})
+        done(repository.run("build_env", hosts=["a", "c"]))
+        crossed = {name: link.forwarded for name, link in links.items()}
+    assert crossed["a"] + crossed["c"] < len(content) < crossed["r"] < 2 * len(content)
+    digest = hashlib.sha256(content).hexdigest()
+    for root in (relay.parent, remotes.root("a"), remotes.root("c")):
+        assert (root / "store" / digest[:2] / digest).read_bytes() == content
+    for name in ("a", "c"):
+        (laid,) = (
+            (remotes.root(name) / "current/env").resolve().glob("lib/python3*/site-packages/kernel/ops.bin")
+        )
+        assert laid.read_bytes() == content
+
+
 def test_what_a_relay_cannot_fetch_is_sent_to_it_and_told(
     remotes: Remotes, repository: Repository, hosts: dict[str, RemoteHost], relay: pathlib.Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -108,6 +109,17 @@ def test_series_and_overlay_go_from_one_host_behind_ssh_to_another(remotes: Remo
     again = done(remotes.repository.run("sync_patches", hosts=("r", "c")))["c"]
     assert again["headline"] == "nothing to do"
     assert again["seconds"] < 5
+
+
+def test_a_reference_that_is_gone_is_needed_no_more(remotes: Remotes) -> None:
+    wanted = digests(site(remotes, "r"))
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    remotes.reach_by({"r": port})
+    ran = remotes.repository.run("sync_patches", hosts=("r", "c"))
+    assert "what was taken from r is kept here: nox -s build_env -- c" in str(ran.error)
+    done(remotes.repository.run("build_env", hosts=("c",)))
+    assert digests(site(remotes, "c")) == wanted
 
 
 def test_a_link_cut_in_the_middle_leaves_the_target_as_it_was_and_the_next_run_finishes(

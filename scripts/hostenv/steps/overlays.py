@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hostenv.machine.reach import Reach
     from hostenv.spec.overlay import Overlay
     from hostenv.steps.payload import Payload, Source
+    from hostenv.steps.supply_relay import Way
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +27,8 @@ class BringOverlays:
     """Bring what a host lacks.
 
     ``missing`` must come from the controller, ``elsewhere`` lies in builds or wheels there; both are sha256
-    → size in bytes. ``unknown`` is what could not be told of whether they will work there.
+    → size in bytes. ``unknown`` is what could not be told of whether they will work there. With a ``way``
+    they go by a relay, which keeps them: to it once, and from there to every host behind it.
     """
 
     root: str
@@ -36,6 +38,7 @@ class BringOverlays:
     payload: Payload
     source: Source | None
     unknown: tuple[str, ...] = ()
+    way: Way | None = None
 
     def plan(self) -> tuple[str, ...]:
         """Say what will be sent and what is there."""
@@ -44,7 +47,8 @@ class BringOverlays:
         if absent:
             lines.append(f"receive  {_count(absent)} of overlays, into {self.payload.folder}")
         if self.missing:
-            lines.append(f"send     {_count(self.missing)} of overlays, to {self.root}/store")
+            by = f", by the relay {self.way.via}" if self.way else ""
+            lines.append(f"send     {_count(self.missing)} of overlays, to {self.root}/store{by}")
         if self.elsewhere:
             lines.append(f"reuse    {_count(self.elsewhere)} of overlays, from builds and wheels there")
         return (*lines, *(f"unknown  {line}" for line in self.unknown))
@@ -72,6 +76,9 @@ class BringOverlays:
         )
         if not absent:
             return
+        if self.way:
+            self._apply_by(self.way, absent, on_start, on_progress)
+            return
         total = Total(on_progress)
         lacking = self.payload.missing(absent)
         on_start(sum(lacking.values()) + sum(absent.values()))
@@ -82,6 +89,28 @@ class BringOverlays:
                 self.source, self.overlays, lacking, on_progress=total.add, onward=target
             )
             target.send(self.payload, _without(lacking, forwarded), total.add)  # brought for another host
+
+    def _apply_by(
+        self,
+        way: Way,
+        absent: Mapping[str, int],
+        on_start: Callable[[int], None],
+        on_progress: Callable[[int], None],
+    ) -> None:
+        """Have the relay hold what the host lacks, then let it send."""
+        total = Total(on_progress)
+        with way.filling() as relay:
+            there: dict[str, int] = relay.agent.call(
+                "store.gather", root=relay.root, who=dict(way.who), contents=dict(absent)
+            )
+            lacking = self.payload.missing(there)
+            on_start(sum(lacking.values()) + sum(there.values()) + sum(absent.values()))
+            if there:
+                self.payload.bring(self.source, self.overlays, lacking, on_progress=total.add)
+                files = _files(there)
+                relay.send_files(self.payload.folder, f"{relay.root}/store", files, on_progress=total.add)
+        before = total.done
+        way.forward("store", _files(absent), lambda done: on_progress(before + done))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,11 +123,7 @@ class _Target:
     def send(self, payload: Payload, contents: Mapping[str, int], on_progress: Callable[[int], None]) -> None:
         """Send what is here."""
         if contents:
-            files = [
-                File(path=relative(sha256), size=size, sha256=sha256)
-                for sha256, size in sorted(contents.items(), key=lambda each: each[1])
-            ]
-            self.reach.send_files(payload.folder, self.store, files, on_progress=on_progress)
+            self.reach.send_files(payload.folder, self.store, _files(contents), on_progress=on_progress)
 
     def forward(
         self,
@@ -121,6 +146,14 @@ class _Target:
             names={file.path: relative(file.sha256 or "") for file in files},
             on_progress=on_progress,
         )
+
+
+def _files(contents: Mapping[str, int]) -> list[File]:
+    """Return contents as files of a store, the smallest first."""
+    return [
+        File(path=relative(sha256), size=size, sha256=sha256)
+        for sha256, size in sorted(contents.items(), key=lambda each: each[1])
+    ]
 
 
 def _without(contents: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:

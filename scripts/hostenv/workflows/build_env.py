@@ -156,12 +156,14 @@ class Run:
             return None
         from hostenv.steps.overlays import bring_overlays  # noqa: PLC0415  a run without overlays stays quick
         from hostenv.workflows.fit import Fit  # noqa: PLC0415
+        from hostenv.workflows.supply import way_by  # noqa: PLC0415
 
         self._fit = Fit(self._host, self.inputs)
         unknown = self._fit.check()
         root, payload = self._host.state.root, self._session.payload
         step = bring_overlays(self._host.agent, root, self.inputs.overlays, payload, self._more.source)
-        return replace(step, unknown=unknown)
+        via = self._spec.supply.via
+        return replace(step, unknown=unknown, way=way_by(self._session, self._host, via) if via else None)
 
     def _built(self, supply: Supply, overlays: BringOverlays | None) -> Mapping[str, Any]:
         """Bring what is missing, compute the series on the locked wheels, make the build."""

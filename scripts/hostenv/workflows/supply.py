@@ -74,6 +74,18 @@ def supply_for(session: Session, host: OpenHost, lock: Lock, *, tools: bool = Tr
     return made(session, host, lock, tools=tools)
 
 
+def way_by(session: Session, host: OpenHost, via: str) -> Way:
+    """Return the way by a relay to a host's root."""
+    return Way(
+        root=host.state.root,
+        spec=host.spec,
+        specs=tuple(session.fleet.specs.values()),
+        via=via,
+        depot=session.depot,
+        who=who(session.request.session),
+    )
+
+
 class _OneHost:
     """Tells a session's listener of one host."""
 
@@ -193,7 +205,7 @@ class RemoteSupply(_Common):
     def __init__(self, session: Session, host: OpenHost, lock: Lock, *, tools: bool) -> None:
         super().__init__(session, host, lock, tools=tools)
         self._tools = tools
-        self._specs = tuple(session.fleet.specs.values())
+        self._session = session
         self._held = self._survey(remember=self._remember)
         self._way = self._choose_way() if self._held.missing else None
 
@@ -248,7 +260,9 @@ class RemoteSupply(_Common):
     def _choose_way(self) -> HostFetch | ControllerSend | RelaySend:
         supply = self._host.spec.supply
         if supply.via:
-            return RelaySend(way=self._way_by(supply.via), lock=self._lock, held=self._held)
+            return RelaySend(
+                way=way_by(self._session, self._host, supply.via), lock=self._lock, held=self._held
+            )
         if supply.offline or supply.fetch is Fetching.CONTROLLER:
             return self._by_controller(None)
         try:
@@ -271,22 +285,12 @@ class RemoteSupply(_Common):
     def _by_controller(self, why: str | None) -> ControllerSend:
         return ControllerSend(root=self._root, lock=self._lock, held=self._held, depot=self._depot, why=why)
 
-    def _way_by(self, via: str) -> Way:
-        return Way(
-            root=self._root,
-            spec=self._host.spec,
-            specs=self._specs,
-            via=via,
-            depot=self._depot,
-            who=self._who,
-        )
-
     @property
     def _sender(self) -> Sender:
         via = self._host.spec.supply.via
         if via is None:
             return self._host.reach
-        return ByRelay(way=self._way_by(via), agent=self._host.agent, notes=self.notes)
+        return ByRelay(way=way_by(self._session, self._host, via), agent=self._host.agent, notes=self.notes)
 
     def _python_for_fetch(self) -> HostPython | None:
         if isinstance(self._python, HostPython) and supply_host.is_new_enough(self._python):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hostenv.errors import InputError, RefusedError
+from hostenv.errors import InputError, RefusedError, UnreachableError
 from hostenv.machine.fleet import Turn
 from hostenv.workflows.build_env import More, run_on
 from hostenv.workflows.capture import capture
@@ -15,9 +16,12 @@ from hostenv.workflows.reference import Reference
 from hostenv.workflows.taking import open_for_reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from hostenv.spec.spec import Spec
     from hostenv.workflows.events import HostResult
     from hostenv.workflows.session import Session
+    from hostenv.workflows.taking import Reading
 
 _SHOWN = 20
 
@@ -29,7 +33,7 @@ def sync_patches(session: Session) -> tuple[HostResult, ...]:
     Nothing is written on the reference.
     """
     spec, targets = _chosen(session)
-    with open_for_reading(session.fleet, spec, Turn(spec.name), None) as reading:
+    with _reading(session, spec, targets) as reading:
         session.listener.phase(spec.name, "look")
         reference = Reference(session, reading)
         session.listener.finished(spec.name)
@@ -39,6 +43,24 @@ def sync_patches(session: Session) -> tuple[HostResult, ...]:
             return _on_target(session, spec, turn, reference)
 
         return session.run(on_target, targets)
+
+
+@contextlib.contextmanager
+def _reading(session: Session, spec: Spec, targets: Sequence[Spec]) -> Iterator[Reading]:
+    """Open the reference; where it is gone, say what it is not needed for."""
+    with contextlib.ExitStack() as stack:
+        try:
+            reading = stack.enter_context(open_for_reading(session.fleet, spec, Turn(spec.name), None))
+        except UnreachableError as error:
+            names = " ".join(target.name for target in targets)
+            hint = (
+                f"what was taken from {spec.name} is kept here: nox -s build_env -- {names} can do without it"
+            )
+            manifest = session.fleet.folder / "manifests" / f"{spec.name}.json"
+            if manifest.exists():
+                hint += f", and `match --manifest envspecs/manifests/{manifest.name}` prove it"
+            raise UnreachableError(error.message, hint=hint) from error
+        yield reading
 
 
 def _chosen(session: Session) -> tuple[Spec, tuple[Spec, ...]]:
