@@ -176,6 +176,17 @@ def test_a_process_that_cannot_be_looked_into_stops_it(
     assert OLD[0] not in layout.finished_builds()
 
 
+def test_builds_from_the_future_make_no_process_older_than_them(
+    host: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock was set back since: what cannot be looked into may have started after all of them."""
+    layout = Layout(str(host.root))
+    monkeypatch.setattr(users, "_note", lambda *_, **__: False)
+    assert users.look(layout, list(OLD), time.time() + 3600).unknown
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert users.look(layout, list(OLD), boot + 1).unknown
+
+
 class Silent(Wire):
     """A wire that nobody listens to."""
 
