@@ -28,7 +28,7 @@ TREE: dict[str, object] = {
 LISTS = ("requires", "extras", "tags", "mismatched", "missing", "unverified", "problems")
 
 
-def installed(unowned: dict[str, str | None]) -> Installed:
+def installed(unowned: dict[str, str | None], problems: dict[str, str] | None = None) -> Installed:
     kernel: dict[str, object] = {
         "name": "kernel",
         "version": "1.0",
@@ -39,9 +39,12 @@ def installed(unowned: dict[str, str | None]) -> Installed:
         "entry_points": {},
         "files": 1,
     }
+    unread: object = [
+        {"path": f"{SITE}/{path}", "reason": reason} for path, reason in (problems or {}).items()
+    ]
     return Installed.from_answer(
         {
-            "tree": TREE,
+            "tree": TREE | {"problems": unread},
             "site": SITE,
             "distributions": [kernel],
             "unowned": {f"{SITE}/{path}": digest for path, digest in unowned.items()},
@@ -90,3 +93,16 @@ def test_loose_files_and_a_series_over_an_overlay_are_compared(
     applied = {"kernel/a.py": PATCHED, "kernel/added.py": PATCHED}
     found = drift_of_handmade(installed(there), wheels={}, overlays=[OVERLAY], applied=applied)
     assert list(found) == said
+
+
+def test_what_could_not_be_read_is_drift_unless_the_spec_ignores_it() -> None:
+    """Neither found different nor missing: nobody knows what it is."""
+    there = installed(SOUND, {"demo/a.py": "changed while it was read", "logs/pipe": "is a FIFO"})
+    found = drift_of_handmade(
+        there,
+        wheels={},
+        overlays=[OVERLAY],
+        applied={"kernel/added.py": PATCHED},
+        ignore=[f"{SITE}/logs/*"],
+    )
+    assert list(found) == ["unread   demo/a.py changed while it was read"]

@@ -55,9 +55,17 @@ def drift_of_handmade(
             continue
         state = "edited  " if digest else "removed "
         yield f"{state} {path}"
+    yield from _unread(installed, ignore)
     yield from _loose(overlays, found)
     for path in sorted(applied.keys() - found.keys() - laid):
         yield f"pristine {path}: the series was not applied"
+
+
+def _unread(installed: Installed, ignore: Sequence[str]) -> Iterator[str]:
+    """Say what could not be read: neither found different nor missing, nobody knows what it is."""
+    for each in installed.tree.problems:
+        if not matches(each.path, ignore):
+            yield f"unread   {installed.within_site(each.path)} {each.reason}"
 
 
 def _loose(overlays: Sequence[Overlay], found: Mapping[str, str | None]) -> Iterator[str]:
