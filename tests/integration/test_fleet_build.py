@@ -109,6 +109,42 @@ def test_the_probe_command_tells_a_container_from_its_machine_and_changes_nothin
     assert told == {("a", "b"): "container-of", ("a", "c"): "different", ("b", "c"): "different"}
 
 
+def test_a_host_that_falls_silent_in_a_build_is_given_up_and_the_other_finishes(
+    repository: Repository, fleet: Fleet
+) -> None:
+    hosts = {name: fleet.add(name) for name in ("a", "c")}
+    silent = hosts["c"].link
+    fleet.write_config(extra="Host c\n  ServerAliveInterval 2\n  ServerAliveCountMax 2\n")
+    write_specs(repository, hosts, "offline = true")
+    done(repository.run("lock", hosts=["a"]))
+    silent.freeze_after = 5 << 20  # in the middle of uv
+    ran = repository.run("build_env", hosts=["a", "c"])
+    outcomes = {host["host"]: host["outcome"] for host in ran.document["hosts"]}
+    assert outcomes == {"a": "done", "c": "unreachable"}
+    assert "c: root@127.0.0.1" in ran.message
+    assert "it has not answered for 4 s" in ran.message
+    assert ran.failure
+    assert "c (unreachable)" in ran.failure
+    silent.thaw()
+    done(repository.run("build_env", hosts=["a", "c"]))
+
+
+def test_a_host_with_another_key_than_the_pinned_one_is_not_written_to(
+    repository: Repository, fleet: Fleet
+) -> None:
+    host = fleet.add("a")
+    write_specs(repository, {"a": host}, "offline = true")
+    done(repository.run("lock", hosts=["a"]))
+    pinned = host.fingerprint
+    host.new_host_key()
+    before = host.listing()
+    refused = repository.run("build_env", hosts=["a"])
+    assert refused.host["outcome"] == "refused"
+    assert pinned in refused.message
+    assert host.fingerprint in refused.message
+    assert host.listing() == before
+
+
 def test_the_machine_of_a_container_is_probed_beside_it(repository: Repository, fleet: Fleet) -> None:
     a = fleet.add("a")
     hosts = {

@@ -28,8 +28,8 @@ class Forwarder:
     Bytes arrive ``delay`` seconds after they were sent.
 
     ``freeze`` stops all bytes and keeps the connections, as a host does that lost its power behind a switch;
-    ``cut`` resets them. ``cut_after`` cuts once that many bytes have gone to the target. It listens on a free
-    port of loopback, or where ``listener`` does.
+    ``cut`` resets them. ``cut_after`` and ``freeze_after`` do so once that many bytes have gone to the target.
+    It listens on a free port of loopback, or where ``listener`` does.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Forwarder:
         self._connect = target if callable(target) else lambda: socket.create_connection(target)
         self.delay = delay
         self.cut_after: int | None = None
+        self.freeze_after: int | None = None
         self.forwarded = 0
         self._flowing = threading.Event()
         self._flowing.set()
@@ -66,6 +67,10 @@ class Forwarder:
 
     def freeze(self) -> None:
         self._flowing.clear()
+
+    def thaw(self) -> None:
+        self.freeze_after = None
+        self._flowing.set()
 
     def cut(self) -> None:
         for end in self._ends:
@@ -111,6 +116,8 @@ class Forwarder:
                 self.forwarded += len(data)
                 if self.cut_after is not None and self.forwarded > self.cut_after:
                     self.cut()
+                if self.freeze_after is not None and self.forwarded > self.freeze_after:
+                    self.freeze()
             way.put((time.monotonic() + self.delay, data))
 
     def _give(self, sink: socket.socket, way: queue.SimpleQueue[tuple[float, bytes]]) -> None:

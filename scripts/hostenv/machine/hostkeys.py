@@ -62,12 +62,14 @@ class Trust:
 
     ``name`` is what known_hosts calls it, ``known`` the lines of known_hosts, ``pinned`` the fingerprint in
     the spec. ``owners`` are the specs' names by the fingerprints they pin, to say whose key is shown instead.
+    ``file`` is where a key that is to be trusted would be written.
     """
 
     name: str
     known: Sequence[KnownHost] = ()
     pinned: str | None = None
     owners: Mapping[str, str] = field(default_factory=dict)
+    file: pathlib.Path | None = None
 
     def key_types(self) -> tuple[str, ...]:
         """Return the types of the trusted keys: what to ask the host for first."""
@@ -117,8 +119,8 @@ def require_trusted(host: str, offered: HostKey, trust: Trust) -> None:
     if any(entry.key == offered for entry in plain):
         return
     if plain:
-        raise _changed(host, trust.name, offered, plain)
-    raise _unknown(host, trust.name, offered)
+        raise _changed(host, trust, offered, plain)
+    raise _unknown(host, trust, offered)
 
 
 def _parse_line(file: pathlib.Path, number: int, line: str) -> KnownHost | None:
@@ -160,26 +162,27 @@ def _require_pinned(host: str, offered: HostKey, trust: Trust) -> None:
     )
 
 
-def _unknown(host: str, name: str, offered: HostKey) -> RefusedError:
+def _unknown(host: str, trust: Trust, offered: HostKey) -> RefusedError:
     return RefusedError(
-        f"{host}: unknown host key {offered.type} {offered.fingerprint} ({name})",
+        f"{host}: unknown host key {offered.type} {offered.fingerprint} ({trust.name})",
         hint="compare with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on its console; to trust it:\n"
-        f"    {_trust_command(name, offered)}\n"
+        f"    {_trust_command(trust, offered)}\n"
         f'    or put host-key = "{offered.fingerprint}" under [identity] of its spec',
     )
 
 
-def _changed(host: str, name: str, offered: HostKey, known: Sequence[KnownHost]) -> RefusedError:
+def _changed(host: str, trust: Trust, offered: HostKey, known: Sequence[KnownHost]) -> RefusedError:
     listed = ", ".join(
         f"{entry.key.type} {entry.key.fingerprint} ({entry.file}:{entry.number})" for entry in known
     )
     files = tuple(dict.fromkeys(entry.file for entry in known))
-    forget = "; ".join(shlex.join(("ssh-keygen", "-R", name, "-f", str(file))) for file in files)
+    forget = "; ".join(shlex.join(("ssh-keygen", "-R", trust.name, "-f", str(file))) for file in files)
     return RefusedError(
         f"{host}: CHANGED host key: known is {listed}; the host shows {offered.type} {offered.fingerprint}",
-        hint=f"{_OTHER_MACHINE}:\n    {forget}; {_trust_command(name, offered)}",
+        hint=f"{_OTHER_MACHINE}:\n    {forget}; {_trust_command(trust, offered)}",
     )
 
 
-def _trust_command(name: str, offered: HostKey) -> str:
-    return f"echo {shlex.quote(offered.line(name))} >> ~/.ssh/known_hosts"
+def _trust_command(trust: Trust, offered: HostKey) -> str:
+    file = shlex.quote(str(trust.file)) if trust.file else "~/.ssh/known_hosts"
+    return f"echo {shlex.quote(offered.line(trust.name))} >> {file}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import pathlib
 import shlex
 import socket
 import threading
@@ -22,7 +24,6 @@ from hostenv.machine.ssh_channel import LOST, SshChannel
 from hostenv.machine.ssh_config import Destination, parse_jump, resolve_alias
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Mapping, Sequence
 
 for _library in ("fabric", "invoke", "paramiko"):  # nox sets the root logger to DEBUG: 120 lines a command
@@ -134,8 +135,10 @@ class SshTransport:
         return None
 
     def _connect(self) -> None:
-        known = hostkeys.read_known_hosts(self._destination.known_hosts_files)
-        trust = replace(self._trust, known=known)
+        files = self._destination.known_hosts_files
+        known = hostkeys.read_known_hosts(files)
+        written = next((file for file in files if file != pathlib.Path(os.devnull)), None)
+        trust = replace(self._trust, known=known, file=written)
         preferred = trust.key_types()
         try:
             connection = self._opened(trust, preferred)
