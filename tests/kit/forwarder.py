@@ -28,8 +28,8 @@ class Forwarder:
     Bytes arrive ``delay`` seconds after they were sent.
 
     ``freeze`` stops all bytes and keeps the connections, as a host does that lost its power behind a switch;
-    ``cut`` resets them. ``cut_after`` and ``freeze_after`` do so once that many bytes have gone to the target.
-    It listens on a free port of loopback, or where ``listener`` does.
+    ``cut`` resets them. ``cut_after`` and ``freeze_after``: once that many bytes have gone to the target. It
+    listens on a free port of loopback, or where ``listener`` does.
     """
 
     def __init__(
