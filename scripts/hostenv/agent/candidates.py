@@ -14,7 +14,7 @@ import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set
 
-from hostenv.agent import distinfo, opschemas, preload, pysource, regular, siteparts
+from hostenv.agent import distinfo, opschemas, pysource, regular, siteparts
 from hostenv.agent.amounts import megabytes
 from hostenv.agent.excerpts import Excerpts
 from hostenv.agent.objects import environment_at
@@ -36,7 +36,7 @@ def excerpts(wire: Wire, *, venv: str, paths: Sequence[str], package: str = "tor
     """Send excerpts of objects of an environment; ``paths`` are relative to its ``site-packages``.
 
     Returns ``excerpts`` (path, size in bytes, ``parts`` as offset and size, ``gpu`` as ``abi.gpu_code``
-    tells), their bytes before it as bulk data, and the ``cuda`` that ``package`` is for.
+    tells), their bytes before it as bulk data; with objects of ``package`` its ``version.py``, too.
     """
     place = environment_at(venv)
     found = Excerpts()
@@ -51,7 +51,7 @@ def excerpts(wire: Wire, *, venv: str, paths: Sequence[str], package: str = "tor
         with contextlib.suppress(OSError):
             found.add_text(version, regular.read(os.path.join(place.site, version), _LARGEST_TEXT))
     found.send(wire)
-    return {"excerpts": found.described, "cuda": preload.cuda_of(place, package)}
+    return {"excerpts": found.described}
 
 
 def wheels(  # noqa: PLR0913  one request of the protocol, by keyword
@@ -97,7 +97,7 @@ def read_wheels(  # noqa: PLR0913  what the two sides of an operator's call are 
             told.append({"unread": str(error)})
         except (OSError, zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError) as error:
             told.append({"unread": f"not a readable wheel: {error}"})
-    return {"wheels": told, "excerpts": found.described, "cuda": None}
+    return {"wheels": told, "excerpts": found.described}
 
 
 class _Wheel:

@@ -2,7 +2,8 @@
 
 An object is read once as :mod:`hostenv.agent.hostfiles` reads it, and what was read is noted. On the other
 host these parts lie at their places in an otherwise empty file of the same size: the same reader reads the
-same there. A kernel of 500 MB travels as a few hundred kB, and nothing is written: the file is in memory.
+same there. Nothing is written: the file is in memory. (sglang-kernel 0.4.10: 1.2 GB of objects travel as
+0.43 MB, measured 2026-12.)
 """
 
 from __future__ import annotations

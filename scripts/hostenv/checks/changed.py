@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hostenv.checks.judge import Facts
     from hostenv.checks.suggest import Change
-    from hostenv.facts.candidates import Candidate, Excerpts
+    from hostenv.facts.candidates import Candidate, Excerpt
     from hostenv.facts.distributions import Distribution
     from hostenv.facts.gpu_code import GpuCode
     from hostenv.facts.objects import Load
@@ -61,7 +61,7 @@ def brought_by_wheels(candidates: Iterable[Candidate]) -> Brought:
 
 
 def brought_from(
-    installed: Installed, site: SiteFacts, names: Collection[NormalizedName], excerpts: Excerpts
+    installed: Installed, site: SiteFacts, names: Collection[NormalizedName], excerpts: Iterable[Excerpt]
 ) -> Brought:
     """Return what whole distributions of a reference would lay."""
     wanted = set(names)
@@ -87,7 +87,7 @@ def brought_from(
         distributions=tuple(each for each in installed.distributions if each.key in wanted),
         objects=objects,
         operators=(operators,),
-        gpu={each.path: each.gpu for each in excerpts.excerpts if each.gpu},
+        gpu={each.path: each.gpu for each in excerpts if each.gpu},
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from hostenv.document import (
     InvalidValueError,
-    anything,
     list_of,
     mapping_of,
     natural,
@@ -63,23 +62,14 @@ def packed(excerpts: Iterable[Excerpt]) -> bytes:
     return zlib.compress(b"".join(each.content for each in excerpts), 1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Excerpts:
-    """What ``abi.excerpts`` answers: objects, and the ``cuda`` that their torch is for."""
+def excerpts_from_answer(answer: Any, data: Sequence[bytes]) -> tuple[Excerpt, ...]:
+    """Type what ``abi.excerpts`` answers; :class:`~hostenv.document.DocumentError` where it is damaged."""
 
-    excerpts: tuple[Excerpt, ...]
-    cuda: str | None
+    def from_table(table: Table) -> tuple[Excerpt, ...]:
+        found = table.get("excerpts", list_of(table_of(Excerpt.from_table)))
+        return _filled(found if table.sound else (), data)
 
-    @classmethod
-    def from_answer(cls, answer: Any, data: Sequence[bytes]) -> Excerpts:
-        """Type an answer and its bulk data; :class:`~hostenv.document.DocumentError` where damaged."""
-
-        def from_table(table: Table) -> Excerpts:
-            found = table.get("excerpts", list_of(table_of(Excerpt.from_table)))
-            cuda = table.get("cuda", optional(text))
-            return cls(excerpts=_filled(found if table.sound else (), data), cuda=cuda)
-
-        return read(answer, table_of(from_table), document="the agent's answer to abi.excerpts")
+    return read(answer, table_of(from_table), document="the agent's answer to abi.excerpts")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,7 +93,6 @@ def wheels_from_answer(answer: Any, data: Sequence[bytes]) -> tuple[Candidate | 
     """Type what ``abi.wheels`` answers, one value a wheel that was asked for."""
 
     def from_table(table: Table) -> tuple[Candidate | Unread, ...]:
-        table.get("cuda", anything, None)
         found = table.get("excerpts", list_of(table_of(Excerpt.from_table)))
         excerpts = _filled(found if table.sound else (), data)
 

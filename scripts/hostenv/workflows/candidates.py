@@ -14,7 +14,7 @@ from hostenv.agent.wheelhouse import Wheel
 from hostenv.checks import changed
 from hostenv.checks.stack_tables import stack_tables
 from hostenv.errors import InputError
-from hostenv.facts.candidates import Excerpts, wheels_from_answer
+from hostenv.facts.candidates import excerpts_from_answer, wheels_from_answer
 from hostenv.facts.distributions import Installed
 from hostenv.facts.site import SiteFacts
 from hostenv.machine.reach import Reach
@@ -25,13 +25,13 @@ from hostenv.workflows.environment import nothing_current, places
 from hostenv.workflows.looking import look_at_site
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from packaging.utils import NormalizedName
     from packaging.version import Version
 
     from hostenv.checks.changed import Brought
-    from hostenv.facts.candidates import Candidate, Unread
+    from hostenv.facts.candidates import Candidate, Excerpt, Unread
     from hostenv.facts.operators import Operators
     from hostenv.machine.agent import Agent
     from hostenv.machine.fleet import Turn
@@ -53,16 +53,24 @@ class Reference:
     agent: Agent
     installed: Installed
     site: SiteFacts
+    _read: dict[NormalizedName, tuple[Excerpt, ...]] = field(default_factory=dict)
 
-    def bring(self, names: Collection[NormalizedName]) -> tuple[Brought, Excerpts]:
+    def bring(self, names: Sequence[NormalizedName]) -> tuple[Brought, tuple[Excerpt, ...]]:
         """Return what some of its distributions would lay, and what the loader reads of their objects."""
-        paths = [
-            self.site.within(each.path) for each in self.site.objects if changed.owned(each.owners, names)
-        ]
-        pieces: list[bytes] = []
-        answer = self.agent.call("abi.excerpts", venv=self.venv, paths=paths, on_data=pieces.append)
-        found = Excerpts.from_answer(answer, pieces)
+        found = tuple(excerpt for name in names for excerpt in self._excerpts(name))
         return changed.brought_from(self.installed, self.site, names, found), found
+
+    def _excerpts(self, name: NormalizedName) -> tuple[Excerpt, ...]:
+        if name not in self._read:
+            paths = [
+                self.site.within(each.path)
+                for each in self.site.objects
+                if changed.owned(each.owners, {name})
+            ]
+            pieces: list[bytes] = []
+            answer = self.agent.call("abi.excerpts", venv=self.venv, paths=paths, on_data=pieces.append)
+            self._read[name] = excerpts_from_answer(answer, pieces)
+        return self._read[name]
 
     def command(self, overlay: str, names: Iterable[NormalizedName]) -> str:
         """Return what makes an overlay of some of its distributions."""

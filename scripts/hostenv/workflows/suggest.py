@@ -271,7 +271,7 @@ class _Overlays:
         failing, reference = self._failing, self._reference
         changes = suggest.taken_over(failing.facts, reference.installed, names)
         brought, found = reference.bring(names)
-        if not failing.takes(failing.with_laid(brought, found.excerpts, changes), changes, names):
+        if not failing.takes(failing.with_laid(brought, found, changes), changes, names):
             return None
         overlay = re.sub(r"[^A-Za-z0-9._-]", "-", f"{'-'.join(names)}-of-{reference.host}")
         source = f"whole distributions of {reference.host}:{reference.venv}"
