@@ -208,9 +208,10 @@ class Host:
         )
         entered: Sequence[str] = ("nsenter", "--target", str(self.inside.pid), "--all") if self.inside else ()
         clock = () if self.inside else boot_clock(self.name)
+        mortal = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()  # we may be killed
         with (self._folder / "log").open("wb") as log:
             return subprocess.Popen(
-                [*entered, "unshare", *_NAMESPACES, *clock, "sh", "-c", script],
+                [*mortal, *entered, "unshare", *_NAMESPACES, *clock, "sh", "-c", script],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
