@@ -86,6 +86,26 @@ def test_a_rollback_returns_and_holds_and_again_goes_forward(
     assert "2.0 crashes on load" in plan.splitlines()[1], "why it is held is said first"
 
 
+def test_a_rollback_switches_first_and_then_says_whether_the_build_is_as_it_was_built(
+    two: Repository,
+) -> None:
+    build(two, "1.0")
+    old = two.current
+    build(two, "2.0")
+    assert "it is as it was built, file by file" in two.run("rollback").host["notes"]
+    two.run("rollback")
+    (words,) = old.glob("lib/python3*/site-packages/demo/words.txt")
+    words.write_text("edited by hand\n")
+
+    ran = two.run("rollback")
+
+    assert two.current == old
+    assert ran.document["outcome"] == "checks"
+    assert "1 file of it is not as built" in ran.message
+    assert "demo/words.txt" in ran.message
+    assert (two.root / "hold.json").exists()
+
+
 def test_a_switch_lifts_the_hold(two: Repository) -> None:
     build(two, "1.0")
     build(two, "2.0")

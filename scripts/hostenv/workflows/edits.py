@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hostenv.agent.store import relative
-from hostenv.errors import RefusedError
+from hostenv.errors import HostError, RefusedError
 from hostenv.facts.manifest import Change
 from hostenv.machine.bulk import File
 from hostenv.machine.memory import Memory
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Mapping
 
-    from hostenv.facts.manifest import Difference
+    from hostenv.facts.manifest import Difference, Entry, TreeProblem
     from hostenv.workflows.host import OpenHost
     from hostenv.workflows.session import Session
 
@@ -27,6 +27,8 @@ FOLDER = ".hostenv/discarded"
 """Below the repository: where edits are kept that an operator gave up."""
 
 _SHOWN = 12
+_NOT_A_FILE = ("is ", "links out ")
+"""How the reasons begin of what holds no bytes that could be saved: a pipe, a link that leaves the tree."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,12 +39,12 @@ class Edits:
     path: str
     site: str
     differences: tuple[Difference, ...]
-    problems: tuple[str, ...]
+    problems: tuple[TreeProblem, ...]
 
     def lines(self) -> tuple[str, ...]:
         """Say what was edited, a line each."""
         lines = [f"{each.change:<8} {each.path}" for each in self.differences]
-        lines += self.problems
+        lines += [f"{each.path} {each.reason}" for each in self.problems]
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
         return (*lines[:_SHOWN], *more)
 
@@ -56,9 +58,12 @@ class Edits:
         )
 
 
-def find_edits(session: Session, host: OpenHost) -> Edits | None:
-    """Hold the current build against the manifest of its making: one walk where nothing was touched."""
-    build = host.state.current_build
+def find_edits(session: Session, host: OpenHost, build: str | None = None) -> Edits | None:
+    """Hold a build, or the current one, against the manifest of its making.
+
+    One walk where nothing was touched.
+    """
+    build = build or host.state.current_build
     if build is None:
         return None
     place = Place(spec=host.spec, path=build)
@@ -72,19 +77,27 @@ def find_edits(session: Session, host: OpenHost) -> Edits | None:
         path=environment.look.path,
         site=environment.look.site or "",
         differences=environment.kept_manifest().differences(environment.manifest(session.listener)),
-        problems=tuple(f"{each.path} {each.reason}" for each in tree.problems),
+        problems=tree.problems,
     )
 
 
 def save_edits(session: Session, host: OpenHost, edits: Edits, who: Mapping[str, str]) -> pathlib.Path:
     """Keep edits below the repository: every edited file as it is, and a patch of the text files.
 
-    Returns the folder. Raises :class:`HostError` where a file cannot be had: nothing is given up then.
+    Returns the folder. Raises :class:`HostError` where a file cannot be had, or is no longer the one that
+    was looked at: nothing is given up then.
     """
+    unread = [each for each in edits.problems if not each.reason.startswith(_NOT_A_FILE)]
+    if unread:
+        raise HostError(
+            f"{host.spec.name}: cannot be saved, so nothing is discarded:\n"
+            + "\n".join(f"{each.path} {each.reason}" for each in unread),
+            hint="run it again when nothing writes there",
+        )
     folder = _free_folder(session.fleet.folder.parent / FOLDER, f"{host.spec.name}-{edits.build}")
     folder.mkdir(parents=True)
     files = [
-        File(path=each.path, size=each.target.size)
+        File(path=each.path, size=each.target.size, sha256=_digest(each.path, each.target))
         for each in edits.differences
         if each.target and each.target.target is None and each.change is not Change.MODE
     ]
@@ -100,8 +113,15 @@ def _with_real_sizes(host: OpenHost, edits: Edits, files: list[File]) -> list[Fi
     """Leave out what is gone meanwhile. The stream takes each file's own size."""
     found = host.agent.call("store.present", folder=edits.path, paths=[file.path for file in files])
     return [
-        File(path=file.path, size=size) for file, size in zip(files, found, strict=True) if size is not None
+        File(path=file.path, size=size, sha256=file.sha256)
+        for file, size in zip(files, found, strict=True)
+        if size is not None
     ]
+
+
+def _digest(path: str, entry: Entry) -> str | None:
+    """Return a file's digest; ``None`` where a manifest has another one, of the file's normal form."""
+    return None if path.startswith(("bin/", "pyvenv.cfg")) or path.endswith("/RECORD") else entry.sha256
 
 
 def _free_folder(parent: pathlib.Path, stem: str) -> pathlib.Path:

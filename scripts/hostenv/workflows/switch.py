@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hostenv.errors import RefusedError
+from hostenv.agent.amounts import counted
+from hostenv.errors import CheckError, RefusedError
 from hostenv.steps.activate import Activate
+from hostenv.workflows.edits import find_edits
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.switched import notes_of
@@ -29,13 +32,33 @@ def switch(session: Session, spec: Spec, turn: Turn) -> HostResult:
 
 
 def rollback(session: Session, spec: Spec, turn: Turn) -> HostResult:
-    """Go back to the previous generation's build, or a named one, and hold the host there."""
+    """Go back to the previous generation's build, or a named one, and hold the host there.
+
+    The switch comes first, as it takes a moment; then the build is held against the manifest of its making.
+    """
     request = session.request
     with open_for_writing(session.fleet, spec, turn) as host:
         receipt = _receipt_of(host, request.build) if request.build else _previous_receipt(host)
         by = who(request.session)["by"]
         hold = {"by": by, "why": request.why or f"rolled back from build {host.state.current_build}"}
-        return _carry_out(_activation(receipt, request, hold), host, session)
+        result = _carry_out(_activation(receipt, request, hold), host, session)
+        return _verified(result, host, session) if result.changed else result
+
+
+def _verified(result: HostResult, host: OpenHost, session: Session) -> HostResult:
+    """Say whether what is current again is what was built: the error comes after the switch, which stands."""
+    name = host.spec.name
+    session.listener.phase(name, "verify")
+    edits = find_edits(session, host, result.build)
+    if edits is None:
+        return replace(result, notes=("it is as it was built, file by file", *result.notes))
+    count = len(edits.differences) + len(edits.problems)
+    error = CheckError(
+        f"{name}: build {result.build} is current again, and {counted(count, 'file')} of it "
+        f"{'is' if count == 1 else 'are'} not as built:\n" + "\n".join(edits.lines()),
+        hint=f"nox -s builds -- {name} shows others that were current; --build ID goes to one of them",
+    )
+    return replace(result, error=error)
 
 
 def _activation(
