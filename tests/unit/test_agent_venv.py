@@ -1,13 +1,15 @@
-"""Compiling a build's bytecode: faults of sources are none, faults of the compilation are."""
+"""What uv is given; compiling bytecode: faults of sources are none, faults of the compilation are."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import uv
 
-from hostenv.agent.venv import compile_bytecode
+from hostenv.agent.venv import compile_bytecode, render
 from hostenv.agent.wire import AgentError
 
 if TYPE_CHECKING:
@@ -26,6 +28,19 @@ def venv_with(folder: pathlib.Path, script: str) -> pathlib.Path:
     (folder / "bin/python").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "bin/python").chmod(0o755)
     return folder
+
+
+def test_a_build_of_overlays_alone_is_a_lock_that_uv_takes(tmp_path: pathlib.Path) -> None:
+    """Where every distribution of a lock is overlaid: uv wants ``packages`` (PEP 751), be it empty."""
+    (tmp_path / "pylock.toml").write_text(render([]))
+    command = (uv.find_uv_bin(), "pip", "sync", "--offline", "--no-config", "--no-cache", "--dry-run")
+    ran = subprocess.run(
+        [*command, "--python", sys.executable, "--target", tmp_path / "t", tmp_path / "pylock.toml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,8 @@ def render(wheels: List[Dict[str, Any]]) -> str:
     JSON's string literals are TOML's basic strings, so no value can leave its quotes.
     """
     lines = ['lock-version = "1.0"', 'created-by = "hostenv"']
+    if not wheels:
+        lines.append("packages = []")  # the key is required; overlays may be all that there is
     for wheel in wheels:
         quoted = {key: json.dumps(wheel[key]) for key in ("name", "version", "path", "sha256")}
         file_name = json.dumps(os.path.basename(wheel["path"]))
