@@ -7,7 +7,9 @@ Reference and target hold one overlay, which is the files; without folders it ma
 and sizes as an unzipped sglang wheel and torch with NVIDIA's libraries. Every way moves the same files:
 
 - ``tar``: ``ssh REFERENCE tar c | ssh TARGET tar x``, through this machine, as hostenv's bytes go;
-- ``rsync``: started on the reference, straight to the target: the bytes cross one link, not two;
+- ``rsync``: from the reference to this machine, then to the target: a copy stays here, as with hostenv;
+- ``direct``: ``rsync -a`` started on the reference, where that can log in at the target: the bytes cross one
+  link, not two, and are encrypted once, not twice;
 - ``moved``: hostenv's logins and transfer alone: from the reference's environment into this machine's store
   and, at the same time, the target's, every byte checked against the overlay's digest at both ends;
 - ``sync``: a whole session less the time of the same session with an overlay of one file (``fixed``: Python,
@@ -51,7 +53,8 @@ if TYPE_CHECKING:
 SETS = {"small": SMALL, "libs": LIBS}
 ENDS = ("ref", "target")
 OVERLAY = '[[overlays]]\nname = "ours"\n'
-TAR, RSYNC, RSYNC_C, MOVED, SYNC = "tar | tar", "rsync -a", "rsync -ac", "moved", "sync"
+TAR, RSYNC, RSYNC_C, DIRECT = "tar | tar", "rsync -a", "rsync -ac", "direct"
+MOVED, SYNC = "moved", "sync"
 AT_20_MS = 1 / 2.5
 CHANGED = 100
 """One file of so many changes."""
@@ -115,7 +118,8 @@ class Bench:
         self.ports = ports
         self.arguments = arguments
         self.files = self.repository.folder / "set"
-        peers = (TAR, RSYNC, RSYNC_C)
+        peers = (TAR, RSYNC, RSYNC_C, DIRECT)
+        self.stage = self.repository.folder / "stage"
         self.copies = {way: self.repository.folder / f"copy-{number}" for number, way in enumerate(peers)}
         self.ssh = ("ssh", "-F", str(self.repository.folder / "ssh_config"))
         self.moved = 0.0
@@ -156,12 +160,12 @@ class Bench:
                 note(way, FIRST, self.timed(functools.partial(self.empty, way), self.peer(way)))
             note(SYNC, FIRST, self.timed(self.forget, self.sync) - fixed)
             note(MOVED, FIRST, self.moved)
-            for way in (RSYNC, RSYNC_C):
-                note(way, SAME, self.timed(None, self.peer(way)))
+            for way in (RSYNC, RSYNC_C, DIRECT):
+                note(way, SAME, self.timed(functools.partial(self.old_stage, way), self.peer(way)))
             note(SYNC, SAME, self.timed(None, self.sync))
         self.change()
-        for way in (RSYNC, RSYNC_C):
-            note(way, SOME, self.timed(None, self.peer(way)))
+        for way in (RSYNC, RSYNC_C, DIRECT):
+            note(way, SOME, self.timed(functools.partial(self.old_stage, way), self.peer(way)))
         note(SYNC, SOME, self.timed(self.forget_contents, self.sync) - fixed)
         note(MOVED, SOME, self.moved)
         files = [path.stat().st_size for path in self.files.rglob("*") if path.is_file()]
@@ -176,10 +180,15 @@ class Bench:
             return functools.partial(
                 _shell, f"{pack} | {shlex.join([*self.ssh, 'target'])} tar -xf - -C {copy}"
             )
-        there = shlex.join(
-            ["rsync", way.split()[1], "-e", shlex.join(self.ssh), f"{self.files}/", f"target:{copy}"]
+        shell = shlex.join(self.ssh)
+        if way == DIRECT:
+            there = shlex.join(["rsync", "-a", "-e", shell, f"{self.files}/", f"target:{copy}"])
+            return functools.partial(_shell, shlex.join([*self.ssh, "ref", there]))
+        rsync = ("rsync", way.split()[1], "-e", shell)
+        first = shlex.join([*rsync, f"ref:{self.files}/", str(self.stage)])
+        return functools.partial(
+            _shell, f"{first} && {shlex.join([*rsync, f'{self.stage}/', f'target:{copy}'])}"
         )
-        return functools.partial(_shell, shlex.join([*self.ssh, "ref", there]))
 
     def sync(self) -> None:
         """Run the session."""
@@ -196,9 +205,15 @@ class Bench:
         return time.monotonic() - begun
 
     def empty(self, way: str) -> None:
-        """Give a peer an empty folder."""
-        shutil.rmtree(self.copies[way], ignore_errors=True)
-        self.copies[way].mkdir()
+        """Give a peer empty folders."""
+        for folder in (self.copies[way], self.stage):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+
+    def old_stage(self, way: str) -> None:
+        """Let this machine's folder be what the target's is, as another peer may have changed it."""
+        shutil.rmtree(self.stage, ignore_errors=True)
+        shutil.copytree(self.copies[way], self.stage, symlinks=True)
 
     def forget(self) -> None:
         """Let neither the target nor this machine's store have anything."""
@@ -212,8 +227,9 @@ class Bench:
     def change(self) -> None:
         """Write other bytes into one file in a hundred, of every size, and take that as the overlay."""
         paths = sorted(path for path in self.files.rglob("*") if path.is_file())
-        for path in paths[:: min(CHANGED, len(paths))]:
-            path.write_bytes(path.read_bytes()[::-1])
+        for path in paths[::CHANGED]:
+            content = path.read_bytes()
+            path.write_bytes(content[1:] + content[:1])  # never what a build has already
             shutil.copy2(path, self.site / "kernel/set" / path.relative_to(self.files))
         connections, self._connections = self._connections, 1
         self.take()
@@ -278,7 +294,7 @@ def _shell(command: str) -> None:
 def report(best: Mapping[tuple[str, str], float], *, far: bool, big: bool) -> bool:
     """Print a line a way, with its ratio to ``rsync -a``, and whether hostenv's are as wanted."""
     print(f"  {'':10}" + "".join(f"{when:>18}" for when in WHENS))
-    for way in (TAR, RSYNC, RSYNC_C, MOVED, SYNC):
+    for way in (TAR, RSYNC, RSYNC_C, DIRECT, MOVED, SYNC):
         cells = (
             f"{best[way, when]:9.2f} {best[way, when] / best[RSYNC, when]:8.2f}"
             if (way, when) in best
