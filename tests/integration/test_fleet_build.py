@@ -122,7 +122,8 @@ def test_a_host_that_falls_silent_in_a_build_is_given_up_and_the_other_finishes(
     outcomes = {host["host"]: host["outcome"] for host in ran.document["hosts"]}
     assert outcomes == {"a": "done", "c": "unreachable"}
     assert "c: root@127.0.0.1" in ran.message
-    assert "it has not answered for 4 s" in ran.message
+    assert "it has not answered for 4 s, while uv was sent" in ran.message
+    assert "run the session again" in ran.message
     assert ran.failure
     assert "c (unreachable)" in ran.failure
     silent.thaw()

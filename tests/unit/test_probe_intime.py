@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hostenv.agent.probe import disks
 from hostenv.agent.probe.fact import UnknownError
 from hostenv.agent.probe.intime import Question, ask, fact_question
+from hostenv.agent.probe.silent import mounts as mounts_that_are_silent
 from hostenv.agent.probe.tree import SilentError, Tree
 from kit import silentfs
 
@@ -71,13 +73,14 @@ def test_nothing_of_a_child_is_left() -> None:
 
 
 @pytest.fixture
-def silent(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Return a folder on which whoever asks for a file waits for ever, and no signal ends that."""
+def silent(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[pathlib.Path]:
+    """Return a mount where whoever asks for a file waits for ever, and no signal ends that."""
+    options: list[str] = getattr(request, "param", ["--statfs-answers"])
     place = tmp_path / "silent"
     place.mkdir()
     if os.geteuid() or not pathlib.Path("/dev/fuse").exists():
         pytest.skip("needs root and FUSE")
-    argv = [sys.executable, silentfs.__file__, str(place), "--statfs-answers"]
+    argv = [sys.executable, silentfs.__file__, str(place), *options]
     pipe = subprocess.PIPE
     server = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
@@ -103,6 +106,16 @@ def test_what_waits_in_the_kernel_is_left_behind(silent: pathlib.Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=LONG
     )
     assert ran.stdout == "['no answer in 1 s: a disk, a mount or a server behind it hangs', 1]\n", ran.stderr
+
+
+@pytest.mark.parametrize("silent", [[]], indirect=True)
+def test_the_mounts_that_do_not_tell_their_size_are_found(silent: pathlib.Path) -> None:
+    found = mounts_that_are_silent(disks.mounts(Tree()), 2.0)
+    told = f"{silent} (fuse.silent, silent) does not answer: nothing in 2 s"
+    assert found[str(silent)] == told
+    others = [each.point for each in disks.mounts(Tree()) if each.kind in {"proc", "sysfs", "tmpfs"}]
+    assert others
+    assert not set(others) & set(found)
 
 
 def test_nothing_on_a_silent_mount_is_asked_for(tmp_path: pathlib.Path) -> None:

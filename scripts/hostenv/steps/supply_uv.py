@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostenv.errors import SupplyError
+from hostenv.errors import SupplyError, UnreachableError
 from hostenv.machine import uv
 from hostenv.machine.bulk import File
 from hostenv.spec.lock import Lock, LockEntry
@@ -82,7 +82,11 @@ def bring(reach: Sender, root: str, binary: UvBinary, *, on_progress: Callable[[
     if not is_there(reach.agent, root, binary):
         file = File(path=binary.path.name, size=binary.size, sha256=binary.sha256)
         folder = binary.place(root).rpartition("/")[0]
-        reach.send_files(binary.path.parent, folder, [file], on_progress=Total(on_progress).add)
+        try:
+            reach.send_files(binary.path.parent, folder, [file], on_progress=Total(on_progress).add)
+        except UnreachableError as error:
+            hint = "run the session again: uv is sent anew, what else is there stays"
+            raise UnreachableError(f"{error.message}, while uv was sent", hint=error.hint or hint) from error
     return binary.place(root)
 
 

@@ -87,7 +87,7 @@ def _messages(source: int, limits: Dict[int, float]) -> Iterator[Tuple[int, Any]
     """Yield number and message of each answer, until all are there or out of time."""
     began = time.monotonic()
     waiting = dict(limits)
-    buffer = b""
+    pieces: List[bytes] = []
     while waiting:
         left = began + max(waiting.values()) - time.monotonic()
         if left <= 0 or not select.select([source], [], [], left)[0]:
@@ -95,13 +95,15 @@ def _messages(source: int, limits: Dict[int, float]) -> Iterator[Tuple[int, Any]
         piece = os.read(source, _PIECE)
         if not piece:
             return
-        *lines, buffer = (buffer + piece).split(b"\n")
+        pieces.append(piece)
+        if b"\n" not in piece:
+            continue
+        *lines, rest = b"".join(pieces).split(b"\n")
+        pieces = [rest]
         for line in lines:
             message = json.loads(line)
             waiting.pop(message["number"], None)
             yield message["number"], message
-        now = time.monotonic() - began
-        waiting = {number: limit for number, limit in waiting.items() if limit > now}
 
 
 def _end(child: int) -> None:
@@ -131,7 +133,7 @@ def _answer(questions: Sequence[Question], sink: int) -> NoReturn:
     writing = threading.Lock()
 
     def tell(**message: Any) -> None:
-        line = json.dumps(message).encode() + b"\n"
+        line = memoryview(json.dumps(message).encode() + b"\n")
         with writing:
             while line:
                 line = line[os.write(sink, line) :]
