@@ -107,10 +107,20 @@ def test_a_kernel_for_another_torch_gets_that_of_a_host_where_it_works(trio: Tri
     carry_out(trio, "one", proposal)
     ran = judged(trio, "one", "ref")
     assert ran.failure is None
+    require_that_overlays_stay(trio)
     assert [differing(each) for each in ran.document["hosts"]] == [[], []]
     assert (trio.site("one") / "kern/ops.abi3.so").read_bytes() == (
         trio.site("ref") / "kern/ops.abi3.so"
     ).read_bytes()
+
+
+def require_that_overlays_stay(trio: Trio) -> None:
+    """Require that nothing is proposed for a distribution that an overlay of the spec brings already."""
+    object_ = trio.site("one") / "kern/ops.abi3.so"
+    whole = object_.read_bytes()
+    object_.write_bytes(whole[:64])
+    assert suggested(trio, "one", "--reference", "ref") == []
+    object_.write_bytes(whole)
 
 
 def require_refusals(trio: Trio) -> None:

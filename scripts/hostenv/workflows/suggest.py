@@ -48,6 +48,7 @@ class Failing:
 
     ``simulate`` asks its host what the loader would say with these objects laid over it, and nothing at those
     paths; ``wheels`` are what lies in its wheelhouse. ``own``: a build of the spec, not just any environment.
+    ``fixed`` are distributions whose versions the spec's series and overlays hold: no proposal changes them.
     """
 
     spec: Spec
@@ -57,6 +58,7 @@ class Failing:
     simulate: Simulate
     wheels: Wheels
     own: bool = True
+    fixed: frozenset[NormalizedName] = frozenset()
 
     def judged(self, facts: Facts) -> Verdict:
         """Return the verdict on changed facts."""
@@ -142,7 +144,8 @@ class _Index:
         """Yield proposals, those with the fewest free distributions first."""
         platform = _platform(self._installed)
         blamed = suggest.blamed(self._failing.facts, self._failing.verdict)
-        names = (*suggest.missing(self._failing.facts), *blamed)[:_MOST]
+        names = (*suggest.missing(self._failing.facts), *blamed)
+        names = tuple(name for name in names if name not in self._failing.fixed)[:_MOST]
         enough = len(blamed)
         for free in suggest.together(names) if platform else ():
             if len(free) > enough:
@@ -184,6 +187,8 @@ class _Index:
         resolved = alternatives(free, beside, self._present, env, platform, also=(*also, *ranges))
         changes = self._changes(free, resolved or {})
         if not resolved or not changes or changes in self._tried:
+            return
+        if any(each.name in self._failing.fixed for each in changes):
             return
         self._tried.add(changes)
         versions = {name: each.version for name, each in resolved.items()}
@@ -245,9 +250,8 @@ class _Overlays:
 
     def search(self) -> Iterator[Proposal]:
         """Yield the smallest sets that mend it; where only a large one does, one without a needless part."""
-        patched = {each.distribution for each in self._failing.spec.env.patches}
         names = suggest.able(self._failing.facts, self._reference.installed, self._failing.verdict)
-        names = tuple(name for name in names if name not in patched)
+        names = tuple(name for name in names if name not in self._failing.fixed)
         enough = 0
         for taken in suggest.together(names):
             if enough and len(taken) > enough:

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from hostenv.checks import (
@@ -40,6 +41,7 @@ from hostenv.facts.surroundings import ServiceSettings, Surroundings
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
+from hostenv.spec.overlay import load_overlays
 from hostenv.workflows.candidates import Wheels, open_reference, reference_place
 from hostenv.workflows.host import read_state
 from hostenv.workflows.looking import look_at_site, site_facts
@@ -48,6 +50,8 @@ from hostenv.workflows.suggest import Failing, proposals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from packaging.utils import NormalizedName
 
     from hostenv.checks.across_hosts import Library
     from hostenv.checks.judge import Verdict
@@ -161,7 +165,15 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
             if saved
             else HostFacts.from_dict(reach.agent.call("probe.host", **asked), name=spec.name)
         )
-        reader = _Reader(reach=reach, spec=spec, request=request, listener=listener, host=host, saved=saved)
+        reader = _Reader(
+            fleet=fleet,
+            reach=reach,
+            spec=spec,
+            request=request,
+            listener=listener,
+            host=host,
+            saved=saved,
+        )
         answer = reader.objects(venv, cache=cache)
         facts = reader.facts(venv, answer, own=request.venv is None)
         judged = _judged(spec, venv, facts, answer)
@@ -177,6 +189,7 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
 class _Reader:
     """Reads environments on one host, all of them against the same facts of it."""
 
+    fleet: Fleet
     reach: Reach
     spec: Spec
     request: Request
@@ -246,8 +259,16 @@ def _proposals(
         simulate=lambda laid, gone: reader.objects(venv, laid=laid, gone=gone),
         wheels=Wheels(agent=reach.agent, spec=spec, root=root),
         own=reader.request.venv is None,
+        fixed=_fixed(reader.fleet, spec) if reader.request.venv is None else frozenset(),
     )
     return proposals(failing, reference)
+
+
+def _fixed(fleet: Fleet, spec: Spec) -> frozenset[NormalizedName]:
+    """Return the distributions whose versions the spec's series and overlays hold."""
+    overlays = load_overlays(fleet.folder.parent / "overlays", (each.name for each in spec.overlays))
+    laid = {canonicalize_name(each.name) for overlay in overlays for each in overlay.distributions}
+    return frozenset({*laid, *(each.distribution for each in spec.env.patches)})
 
 
 def _judged(spec: Spec, venv: str, facts: Facts, answer: Mapping[str, Any]) -> Judged:
