@@ -12,6 +12,7 @@ from hostenv.checks.same_machine import Kind
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.probe import ProbeOptions, probe
 from kit.fleet import Fleet, missing_fleet, recorded_smi
+from kit.silentfs import missing_fuse
 
 if TYPE_CHECKING:
     from hostenv.workflows.probe import ProbeReport
@@ -118,7 +119,7 @@ LD_LIBRARY_PATH = "{DEAD}/lib"
 
 
 def test_a_mount_that_does_not_answer_is_told_and_the_rest_is_read(tmp_path: pathlib.Path) -> None:
-    missing = missing_fleet() or (None if pathlib.Path("/dev/fuse").exists() else "needs FUSE")
+    missing = missing_fleet() or missing_fuse()
     if missing:
         pytest.skip(missing)
     (tmp_path / "a.toml").write_text(ON_IT)

@@ -22,6 +22,17 @@ _ANSWER = struct.Struct("<IiQ")
 _INIT, _STATFS = 26, 17
 
 
+def missing_fuse() -> str | None:
+    """Say why there can be no such file system here; ``None`` where there can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as error:
+        return f"needs FUSE: {error.strerror}"
+    return None
+
+
 def mount(place: str) -> int:
     """Mount a FUSE file system at ``place``; return the descriptor that its questions come from."""
     device = os.open("/dev/fuse", os.O_RDWR)

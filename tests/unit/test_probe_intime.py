@@ -78,8 +78,8 @@ def silent(tmp_path: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[p
     options: list[str] = getattr(request, "param", ["--statfs-answers"])
     place = tmp_path / "silent"
     place.mkdir()
-    if os.geteuid() or not pathlib.Path("/dev/fuse").exists():
-        pytest.skip("needs root and FUSE")
+    if missing := silentfs.missing_fuse():
+        pytest.skip(missing)
     argv = [sys.executable, silentfs.__file__, str(place), *options]
     pipe = subprocess.PIPE
     server = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
