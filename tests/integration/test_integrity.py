@@ -111,6 +111,22 @@ def test_a_file_that_changes_while_it_is_taken_is_named_and_nothing_is_written(
     assert not (trio.root("one") / "current").exists()
 
 
+def test_an_edit_that_cannot_be_saved_is_not_discarded(trio: Trio) -> None:
+    """A file that its editor still writes: what would be saved is half of it, or nothing."""
+    trio.done("sync_patches", "ref", "one")
+    path = trio.site("one") / "kernel/ops.bin"
+    path.write_bytes(b"ours\n" * (8 << 20 >> 2))
+    with changing(path, os.utime):
+        ran = trio.run("sync_patches", "ref", "one", "--discard-edits")
+    assert "nothing is discarded" in ran.message
+    assert "kernel/ops.bin changed while it was read" in ran.message
+    assert path.read_bytes().startswith(b"ours\n")
+    trio.done("sync_patches", "ref", "one", "--discard-edits")
+    assert digests(trio.site("one")) == digests(trio.site("ref"))
+    saved = trio.repository.path.glob(".hostenv/discarded/*/files/lib/python3*/site-packages/kernel/ops.bin")
+    assert [each.stat().st_size for each in saved] == [5 * (8 << 20 >> 2)]
+
+
 def test_contents_that_are_not_what_they_were_named_by_are_refused_with_their_path(trio: Trio) -> None:
     """Once known, they come from the reference's store first: whatever lies there now."""
     (name,) = [path for path in (trio.root("ref") / "store").glob("*/*") if path.stat().st_size == 70_000]
