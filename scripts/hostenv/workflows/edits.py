@@ -58,9 +58,12 @@ class Edits:
         )
 
 
-def find_edits(session: Session, host: OpenHost) -> Edits | None:
-    """Hold the current build against the manifest of its making: one walk where nothing was touched."""
-    build = host.state.current_build
+def find_edits(session: Session, host: OpenHost, build: str | None = None) -> Edits | None:
+    """Hold a build, or the current one, against the manifest of its making.
+
+    One walk where nothing was touched.
+    """
+    build = build or host.state.current_build
     if build is None:
         return None
     place = Place(spec=host.spec, path=build)
