@@ -230,6 +230,9 @@ def furnish(made: Field) -> None:
     first = {moment: seen.get(moment, LAST) for moment in Moment}
     made.lengths = {(session, moment): span for session in SESSIONS for moment, span in first.items()}
     assert made.current() == VARIANTS[0]
+    kinds = ("/kernel/ops.bin", "/demo/__init__.py", "./bin/", "/METADATA")
+    assert all(each in tree for each in kinds for tree in made.trees.values()), "the oracle sees it all"
+    assert made.trees["A"] != made.trees["B"]
 
 
 @pytest.mark.parametrize("kill", Kill)
