@@ -9,7 +9,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kit.elf import needs_gcc
+from kit.elf import needs_gcc, shared
 from kit.environment import distribution, put
 from kit.hostfacts import write_saved_facts
 from kit.schema import violations
@@ -27,9 +27,16 @@ SCHEMA = json.loads(
 )
 
 
-def crossed(root: pathlib.Path, *, torch: str = "2.14.1", cuda: str = "13.0") -> pathlib.Path:
-    """Make an environment with a torch, of a known Python; return its ``site-packages``."""
+def crossed(
+    root: pathlib.Path, *, torch: str = "2.14.1", cuda: str = "13.0", offers: str | None = None
+) -> pathlib.Path:
+    """Make an environment with a torch, of a known Python; return its ``site-packages``.
+
+    ``offers``: a symbol that its libc10 defines instead of the usual one.
+    """
     site = environment(root, torch, cuda)
+    if offers:
+        shared(site / "torch/lib", "libc10.so", f"int {offers}(void){{return 1;}}", "-Wl,-soname,libc10.so")
     shutil.rmtree(next(site.glob("torch-*.dist-info")))
     brought = {str(path.relative_to(site)): path.read_bytes() for path in site.rglob("*") if path.is_file()}
     for name, content in distribution("torch", torch, brought).items():
@@ -47,14 +54,18 @@ def kernel(site: pathlib.Path, version: str, source: str, *flags: str, name: str
         put(site / entry, content)
 
 
-def judged(repository: Repository, root: pathlib.Path, *words: str) -> Ran:
+def judged(repository: Repository, root: pathlib.Path, *words: str, driver: str | None = None) -> Ran:
     """Judge an environment for a host with a driver: what is unknown of this one does not matter."""
     saved = write_saved_facts(repository.folder / "h200.json")
+    if driver:
+        saved.write_text(saved.read_text().replace("580.159.04", driver))
     return repository.run("verify_abi", "--venv", str(root), "--facts", str(saved), *words)
 
 
-def suggested(repository: Repository, root: pathlib.Path, *words: str) -> list[dict[str, Any]]:
-    ran = judged(repository, root, "--suggest", *words)
+def suggested(
+    repository: Repository, root: pathlib.Path, *words: str, driver: str | None = None
+) -> list[dict[str, Any]]:
+    ran = judged(repository, root, "--suggest", *words, driver=driver)
     assert ran.failure is not None
     assert violations(ran.document, SCHEMA) == []
     found: list[dict[str, Any]] = ran.host["suggestions"]
@@ -93,6 +104,20 @@ def test_what_the_judge_rejects_is_not_proposed(repository: Repository, tmp_path
     kernel(site, "0.4.10", "int _ZN3c103oldEv(void); int f(void){return _ZN3c103oldEv();}", C10)
     kernel(reference, "0.4.4", "int _ZN3c105olderEv(void); int f(void){return _ZN3c105olderEv();}", C10)
     assert suggested(repository, tmp_path / "venv", "--reference", str(tmp_path / "reference")) == []
+
+
+def test_a_torch_for_a_cuda_that_the_driver_does_not_serve_is_not_proposed(
+    repository: Repository, tmp_path: pathlib.Path
+) -> None:
+    """The reference's torch has the symbol that the kernel lacks; whether it may come, the driver says."""
+    site = crossed(tmp_path / "venv", torch="2.14.1", cuda="12.8")
+    crossed(tmp_path / "reference", torch="2.14.2", cuda="13.0", offers="_ZN3c103oldEv")
+    kernel(site, "0.4.10", "int _ZN3c103oldEv(void); int f(void){return _ZN3c103oldEv();}", C10)
+    words = ("--reference", str(tmp_path / "reference"))
+    assert suggested(repository, tmp_path / "venv", *words, driver="570.133.20") == []
+    (proposal,) = suggested(repository, tmp_path / "venv", *words)
+    assert proposal["changes"] == [{"distribution": "torch", "before": "2.14.1", "after": "2.14.2"}]
+    assert proposal["not_judged"] == []
 
 
 def test_a_kernel_under_its_older_name_gives_way_to_the_required_one(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from packaging.version import Version
+
 from hostenv.document import (
     choice,
     list_of,
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hostenv.document import Table
+    from hostenv.facts.objects import LoadFacts
 
+_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
 _IMAGE = re.compile(r"(sm|compute|lto|kind\d+)_(\d{1,9})([af]?)(?::(\d{1,6})\.(\d{1,6}))?")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
@@ -186,3 +190,19 @@ class CudaRuntime:
 
     version: DottedPair | None
     source: str
+
+
+def runtime_of(loads: LoadFacts) -> CudaRuntime:
+    """Return the CUDA version of an environment's runtime, from its wheel or from torch."""
+    for name in _RUNTIMES:
+        if name in loads.installed:
+            try:
+                release = Version(loads.installed[name]).release
+            except ValueError:
+                continue
+            return CudaRuntime(
+                version=DottedPair(*(*release, 0)[:2]), source=f"{name} {loads.installed[name]}"
+            )
+    if loads.cuda:
+        return CudaRuntime(version=DottedPair.parse(loads.cuda), source=f"torch for CUDA {loads.cuda}")
+    return CudaRuntime(version=None, source="no CUDA runtime in the environment")

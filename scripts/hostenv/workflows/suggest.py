@@ -12,7 +12,7 @@ from hostenv.checks.judge import judge
 from hostenv.checks.suggest import Change, Proposal
 from hostenv.facts.candidates import Candidate, Excerpt
 from hostenv.facts.distributions import Installed
-from hostenv.facts.gpu_code import GpuCodeFacts
+from hostenv.facts.gpu_code import GpuCodeFacts, runtime_of
 from hostenv.facts.objects import LoadFacts
 from hostenv.facts.site import SiteFacts
 from hostenv.spec.lockplatform import LockPlatform
@@ -66,6 +66,7 @@ class Failing:
 
     def takes(self, facts: Facts, changes: Sequence[Change], laid: Collection[NormalizedName] = ()) -> bool:
         """Tell whether the judge takes changed facts, the spec saying what it then says."""
+        facts = facts.but(runtime_of(facts[LoadFacts]))
         if self.own:
             facts = facts.but(suggest.asked(changes, self.spec.env, laid).wanted)
         return suggest.accepted(self.facts, self.verdict, self.judged(facts))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
 from hostenv.checks import (
     across_hosts,
@@ -27,29 +26,25 @@ from hostenv.checks import (
     stack_rules,
     surrounding,
 )
-from hostenv.checks.driver_floor import DriverFloor
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
 from hostenv.errors import InputError, RefusedError
-from hostenv.facts.candidates import packed
-from hostenv.facts.gpu_code import CudaRuntime, DottedPair, GpuCodeFacts, GpuTargets
+from hostenv.facts.gpu_code import GpuCodeFacts, GpuTargets
 from hostenv.facts.host import HostFacts
 from hostenv.facts.host_saved import SavedFacts
-from hostenv.facts.host_targets import gpu_targets
 from hostenv.facts.objects import LoadFacts, described
-from hostenv.facts.surroundings import ServiceSettings, Surroundings
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
 from hostenv.spec.overlay import load_overlays
+from hostenv.workflows.abifacts import AbiReader
 from hostenv.workflows.candidates import Wheels, open_reference, reference_place
 from hostenv.workflows.host import read_state
-from hostenv.workflows.looking import look_at_site, site_facts
 from hostenv.workflows.probe import ProbeOptions, questions
 from hostenv.workflows.suggest import Failing, proposals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from packaging.utils import NormalizedName
 
@@ -57,7 +52,6 @@ if TYPE_CHECKING:
     from hostenv.checks.judge import Verdict
     from hostenv.checks.suggest import Proposal
     from hostenv.errors import HostenvError
-    from hostenv.facts.candidates import Excerpt
     from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.spec.spec import Spec
@@ -77,9 +71,6 @@ RULES = (
     *driver_floor.RULES,
     *surrounding.RULES,
 )
-
-_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
-_OF_THE_LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +156,7 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
             if saved
             else HostFacts.from_dict(reach.agent.call("probe.host", **asked), name=spec.name)
         )
-        reader = _Reader(
+        reader = AbiReader(
             fleet=fleet,
             reach=reach,
             spec=spec,
@@ -185,69 +176,8 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
     return judged
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Reader:
-    """Reads environments on one host, all of them against the same facts of it."""
-
-    fleet: Fleet
-    reach: Reach
-    spec: Spec
-    request: Request
-    listener: Listener
-    host: HostFacts
-    saved: SavedFacts | None
-
-    def objects(
-        self,
-        venv: str,
-        *,
-        cache: str | None = None,
-        laid: Sequence[Excerpt] | None = None,
-        gone: Sequence[str] = (),
-    ) -> Mapping[str, Any]:
-        """Ask what the loader says of the objects of an environment, others ``laid`` over, some ``gone``."""
-        self.listener.phase(self.spec.name, "objects")
-        answer: Mapping[str, Any] = self.reach.agent.call(
-            "abi.objects",
-            venv=venv,
-            environment=_loader_settings(self.spec, venv),
-            cache=cache,
-            host=_saved_libraries(self.saved),
-            laid=None if laid is None else [each.request for each in laid],
-            gone=gone,
-            data=None if laid is None else [packed(laid)],
-        )
-        return answer
-
-    def facts(self, venv: str, answer: Mapping[str, Any], *, own: bool) -> Facts:
-        """Return all facts of an environment, of whose objects ``answer`` tells."""
-        spec = self.spec
-        service = _service(spec, venv)
-        around = self.reach.agent.call(
-            "abi.surroundings",
-            venv=venv,
-            environment=dict(service.env),
-            user=_user(spec, self.host),
-            host=self.saved is None,
-        )
-        self.listener.phase(spec.name, "files")
-        looked = look_at_site(self.reach, spec, venv, self.listener, full=own or self.request.rehash)
-        loads = LoadFacts.from_dict(answer, name=f"{spec.name}: shared objects")
-        return Facts(
-            loads,
-            GpuCodeFacts.from_dict(answer["gpu_code"]),
-            gpu_targets(self.host),
-            DriverFloor(minimum=spec.platform.driver_min),
-            _runtime(loads),
-            self.host,
-            service,
-            Surroundings.from_dict(around, name=f"{spec.name}: surroundings"),
-            *site_facts(spec, looked, self.saved, own=own),
-        )
-
-
 def _proposals(
-    reader: _Reader, venv: str, facts: Facts, judged: Judged, reference: Reference | None
+    reader: AbiReader, venv: str, facts: Facts, judged: Judged, reference: Reference | None
 ) -> tuple[Proposal, ...]:
     reach, spec = reader.reach, reader.spec
     root = read_state(reach.agent, spec).root
@@ -315,49 +245,3 @@ def _kept_here(venv: str) -> pathlib.Path:
     folder = pathlib.Path(base, "hostenv", "objects")
     folder.mkdir(parents=True, exist_ok=True)
     return folder / hashlib.sha256(os.fsencode(venv)).hexdigest()[:32]
-
-
-def _loader_settings(spec: Spec, venv: str) -> dict[str, str]:
-    """Return what of the service's environment the loader goes by."""
-    return {name: value for name, value in _service(spec, venv).env.items() if name in _OF_THE_LOADER}
-
-
-def _service(spec: Spec, venv: str) -> ServiceSettings:
-    """Return what the spec says of the process that will run from the environment."""
-    if spec.service is None:
-        return ServiceSettings(offline=spec.supply.offline)
-    service = spec.service.filled(
-        build=pathlib.PurePosixPath(venv), root=spec.host.root, build_id=posixpath.basename(venv)
-    )
-    return ServiceSettings(stated=True, env=service.env, args=service.args, offline=spec.supply.offline)
-
-
-def _user(spec: Spec, host: HostFacts) -> str | None:
-    """Return the login that the service's unit runs as, where the host shows it."""
-    unit = spec.service.unit if spec.service else None
-    return next((each.user for each in host.units.or_else(()) if each.name == unit), None)
-
-
-def _saved_libraries(saved: SavedFacts | None) -> dict[str, Any] | None:
-    """Return another machine's libraries as the agent judges against them."""
-    if saved is None:
-        return None
-    glibc = saved.facts.system.glibc
-    if not glibc.is_known:
-        raise InputError(f"{saved.path}: the host's glibc is unknown: {glibc.unknown}")
-    numbers = [int(part) for part in str(glibc.value).split(".")[:2]]
-    return {"libraries": saved.document["libraries"], "glibc": numbers}
-
-
-def _runtime(loads: LoadFacts) -> CudaRuntime:
-    """Return the CUDA version of the environment's runtime, from its wheel or from torch."""
-    for name in _RUNTIMES:
-        if name in loads.installed:
-            try:
-                release = Version(loads.installed[name]).release
-            except ValueError:
-                continue
-            return CudaRuntime(version=DottedPair(*release[:2]), source=f"{name} {loads.installed[name]}")
-    if loads.cuda:
-        return CudaRuntime(version=DottedPair.parse(loads.cuda), source=f"torch for CUDA {loads.cuda}")
-    return CudaRuntime(version=None, source="no CUDA runtime in the environment")
