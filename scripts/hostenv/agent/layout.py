@@ -24,6 +24,9 @@ from hostenv.agent.wire import AgentError, Wire
 OWN = ".hostenv"
 """The folder inside a build that holds its inputs, manifest and facts; no part of the environment."""
 
+INCOMING = ".incoming-"
+"""Prefix of a folder where the files of a transfer lie until they are whole and checked."""
+
 _ID = re.compile(r"[0-9a-f]{12,64}\Z")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z")
 """A generation's number, as :meth:`Layout.generation` writes it."""

@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, Iterator, Tuple
 
 from hostenv.agent.files import open_regular, remove
-from hostenv.agent.layout import Layout
+from hostenv.agent.layout import INCOMING, Layout
 from hostenv.agent.wire import AgentError, Wire
 
 _POLL = 0.05
@@ -76,17 +76,19 @@ def sole_writer(layout: Layout, who: Dict[str, Any]) -> Iterator[Tuple[int, ...]
         note = json.dumps({**who, "pid": os.getpid(), "since": time.time()}).encode()
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, note, 0)
-        _sweep(layout.root)
+        _sweep(layout)
         yield (descriptor,)
     finally:
         os.close(descriptor)
 
 
-def _sweep(root: str) -> None:
+def _sweep(layout: Layout) -> None:
     """Remove what a killed writer left that never got its name: under the lock it has no owner."""
-    for name in os.listdir(root):
-        if name.startswith(".tmp-"):
-            remove(os.path.join(root, name))
+    for folder in (layout.root, layout.wheelhouse, layout.store):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(folder):
+                if name.startswith((".tmp-", INCOMING)):
+                    remove(os.path.join(folder, name))
 
 
 def _holder(descriptor: int) -> str:
