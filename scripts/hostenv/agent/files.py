@@ -11,7 +11,7 @@ import stat
 import tempfile
 from typing import Any, Dict, Union
 
-_HOLE = 64 << 10
+HOLE = 64 << 10
 """Bytes of zeros from which they take no room on the disk: what a sparse file was stays one."""
 
 
@@ -41,7 +41,7 @@ def write_sparsely(file: int, piece: Union[bytes, bytearray, memoryview]) -> Non
 
     A hole at the end is there only after ``os.ftruncate``.
     """
-    if len(piece) >= _HOLE and not (piece[0] or piece[-1] or bytes(piece).strip(b"\0")):
+    if len(piece) >= HOLE and not (piece[0] or piece[-1] or bytes(piece).strip(b"\0")):
         os.lseek(file, len(piece), os.SEEK_CUR)
         return
     view = memoryview(piece)

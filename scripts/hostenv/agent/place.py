@@ -9,14 +9,12 @@ import os
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from hostenv.agent.amounts import megabytes
-from hostenv.agent.files import sync_volume, write_sparsely
+from hostenv.agent.files import HOLE, sync_volume, write_sparsely
 from hostenv.agent.folders import Folders, split
+from hostenv.agent.layout import INCOMING
 from hostenv.agent.ranges import Follower, Gathering
 from hostenv.agent.stream import Piece, Reader, Unit, Wanted, send
 from hostenv.agent.wire import AgentError, Wire
-
-INCOMING = ".incoming-"
-"""Prefix of the folder, below the destination, where files lie until they are whole and checked."""
 
 BATCH = 256 << 20
 """Bytes after which what has landed is put in place: what a cut connection loses at most."""
@@ -148,7 +146,8 @@ class Landing:
                 write_sparsely(file, piece)
                 missing -= len(piece)
                 last = piece
-            os.ftruncate(file, unit.size - missing)
+            if unit.size >= HOLE:
+                os.ftruncate(file, unit.size - missing)
             _finish(file, unit)
         finally:
             os.close(file)

@@ -143,15 +143,7 @@ class Reader:
         path = os.fsdecode(self._take(length))
         if offset + span > size:
             raise _damaged()
-        return Unit(
-            path=path,
-            mode=mode & 0o7777,
-            size=size,
-            offset=offset,
-            length=span,
-            mtime_ns=mtime_ns,
-            sha256=digest.hex() if known else "",
-        )
+        return Unit(path, mode & 0o7777, size, offset, span, mtime_ns, digest.hex() if known else "")
 
     def body(self, length: int) -> Iterator[memoryview]:
         """Yield exactly ``length`` bytes, without copying them; fewer only where the stream ends."""
