@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(bool(missing_sshd()), reason=missing_sshd() or "")
 
 LOG = logging.getLogger(__name__)
+HERE = "the controller's store"
 SESSIONS = ("sync_patches", "sync_patches", "switch", "rollback")
 DISK = "256m"
 LAST = 0.05
@@ -90,7 +91,7 @@ def draw(seed: int) -> Trial:
     session = chance.choice(SESSIONS)
     if session == "sync_patches":
         moment = chance.choice(tuple(Moment))
-        without = chance.choice(((), ("store",), ("wheelhouse",), ("store", "wheelhouse")))
+        without = chance.choice(((), ("store",), ("wheelhouse",), ("store", HERE), ("store", "wheelhouse")))
         if moment is Moment.COMING and not without:
             without = ("store",)
     else:
@@ -174,6 +175,11 @@ class Field:
         said = f"1.0, patched {variant} ours {variant}"
         assert self.repository.python(program, environment) == said
         return str(variant)
+
+    @property
+    def cache(self) -> pathlib.Path:
+        """What the controller keeps of overlays' contents."""
+        return self.repository.folder / "home/.cache/hostenv/store"
 
     def left_over(self) -> list[pathlib.Path]:
         """Return what is no finished thing under the victim's root, uv's cache aside."""
@@ -296,7 +302,7 @@ def prepare(battle: Field, trial: Trial) -> tuple[str, str, list[str]]:
         battle.want(new)
         shutil.rmtree(built, ignore_errors=True)
         for name in trial.without:
-            shutil.rmtree(root / name)
+            shutil.rmtree(battle.cache if name == HERE else root / name)
         return old, new, ["ref", "c"]
     if not built.exists():
         battle.want(new)

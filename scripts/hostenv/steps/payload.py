@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import tempfile
 import threading
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,6 +12,7 @@ from hostenv.agent.store import Store, relative
 from hostenv.errors import SupplyError
 from hostenv.machine.bulk import File
 from hostenv.spec.overlaylist import PREFIX
+from hostenv.steps.landing import landing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -160,13 +160,11 @@ class Source:
     ) -> None:
         if not files:
             return
-        store.mkdir(parents=True, exist_ok=True)
         wanted = [
             File(path=path, size=size, sha256=sha256)
             for path, size, sha256 in sorted(files, key=lambda file: file[1])
         ]
-        with tempfile.TemporaryDirectory(dir=store, prefix=".receive-") as beside:
-            landing = pathlib.Path(beside)
+        with landing_in(store) as landing:
             try:
                 if onward:
                     onward.forward(self._reach, folder, landing, wanted, on_progress=on_progress)

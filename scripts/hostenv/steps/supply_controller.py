@@ -80,14 +80,13 @@ def wheel_here(reach: Reach, depot: Depot, entry: LockEntry, path: str) -> pathl
 
 
 def _receive(reach: Reach, depot: Depot, entry: LockEntry, path: str) -> None:
-    import tempfile  # noqa: PLC0415  only where a host fetched by itself
+    from hostenv.steps.landing import landing_in  # noqa: PLC0415  only where a host fetched by itself
 
     depot.house.prepare()
     place = depot.path(wheel_of(entry))
     folder, _, name = path.rpartition("/")
-    with tempfile.TemporaryDirectory(dir=depot.folder, prefix=".receive-") as beside:
+    with landing_in(depot.folder) as landing:
         wanted = File(path=name, size=entry.size, sha256=entry.sha256)
-        landing = depot.folder / beside
         reach.receive_files(folder, landing, [wanted], on_progress=Total(lambda _: None).add)
         place.parent.mkdir(exist_ok=True)
         (landing / name).replace(place)
