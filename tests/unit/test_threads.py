@@ -5,6 +5,7 @@ Each case is what the thread's author had, as far as it says, and the rule and w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,10 +23,18 @@ if TYPE_CHECKING:
     from hostenv.facts.objects import LoadFacts
 
 Files = dict[str, str | bytes]
+Case = tuple[Files, "LoadFacts", str, str, str]
 
 NONE = loads(cuda=None)
 
-CASES: dict[str, tuple[Files, LoadFacts, str, str, str]] = {
+
+def failing(path: str, rule: str, words: str, *, owner: str = "", **why: str) -> Case:
+    """Return the case of one object that does not load, for what the loader said."""
+    known = loads(an_object(path, loads=False, text="as the thread has it", **why), torch="2.11.0+cu130")
+    return {}, replace(known, owners={path: owner} if owner else {}), rule, path, words
+
+
+CASES: dict[str, Case] = {
     # sgl-kernel 0.3.x asks for a minimum in code; the older one was installed
     "verl-project/verl#1832": (
         {
@@ -120,7 +129,7 @@ CASES: dict[str, tuple[Files, LoadFacts, str, str, str]] = {
         "nvidia-nccl-cu12 2.28.9",
     ),
     # torchvision of the torch before
-    "pytorch/vision: operator torchvision::nms does not exist": (
+    "pytorch/vision#8985": (
         {
             **distribution("torch", "2.11.0", {}),
             **distribution("torchvision", "0.25.0", {"torchvision/a.py": ""}),
@@ -131,12 +140,56 @@ CASES: dict[str, tuple[Files, LoadFacts, str, str, str]] = {
         "made for torch 2.10",
     ),
     # a CPU wheel after a resolution without the local version
-    "torch replaced by the CPU build": (
+    "astral-sh/uv#7202": (
         distribution("torch", "2.11.0+cpu", {"torch/a.py": ""}),
         loads(an_object("sgl_kernel/a.so", "libcudart.so.13"), cuda=None, torch="2.11.0+cpu"),
         "torch-without-cuda",
         "torch",
         "built without CUDA",
+    ),
+    # a kernel of another torch, whose loader speaks of a missing architecture
+    "sgl-project/sglang#29317": failing(
+        "sgl_kernel/sm100/common_ops.abi3.so",
+        "kernel-for-another-torch",
+        "c10::SymInt::sym_ne(c10::SymInt const&) const",
+        owner="sgl_kernel-0.3.21",
+        symbol="_ZNK3c106SymInt6sym_neERKS0_",
+    ),
+    "Dao-AILab/flash-attention#931": failing(
+        "flash_attn_2_cuda.so",
+        "extension-for-another-torch",
+        "c10::cuda::SetDevice(int)",
+        owner="flash_attn-2.5.8",
+        symbol="_ZN3c104cuda9SetDeviceEi",
+    ),
+    "sgl-project/sglang#5100": failing(
+        "flashinfer/flashinfer_kernels.abi3.so",
+        "extension-old-string-abi",
+        "the old std::string ABI",
+        owner="flashinfer_python-0.2.3",
+        symbol="_ZN5torch3jit17parseSchemaOrNameERKSsb",
+    ),
+    # libnccl of the other of two distributions
+    "pytorch/pytorch#186591": failing(
+        "torch/lib/libtorch_cuda.so", "nccl-too-old", "ncclCommResume", symbol="ncclCommResume"
+    ),
+    # green contexts, on a driver that has none
+    "sgl-project/sglang#8131": failing(
+        "sgl_kernel/spatial_ops.abi3.so",
+        "driver-symbol-missing",
+        "cuGreenCtxStreamCreate",
+        symbol="cuGreenCtxStreamCreate",
+    ),
+    # "no attribute rms_norm", after an import that was swallowed
+    "vllm-project/vllm#6562": failing(
+        "vllm/_C.abi3.so", "glibc-too-old", "GLIBC_2.32", version="GLIBC_2.32", library="/lib/libc.so.6"
+    ),
+    "kvcache-ai/ktransformers#439": failing(
+        "cpuinfer_ext.so",
+        "libstdcxx-too-old",
+        "GLIBCXX_3.4.32",
+        version="GLIBCXX_3.4.32",
+        library="/opt/conda/lib/libstdc++.so.6",
     ),
     # ptxas without its x bit after a copy
     "pytorch/pytorch#123054": (
