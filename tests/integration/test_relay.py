@@ -147,8 +147,6 @@ def test_a_relay_that_is_down_is_named_with_what_may_be_done(
     assert "relay r: " in ran.message
     assert 'take supply.via = "r" out of the spec' in ran.message
     assert not relay.exists()
-    remotes.reach_by({})
-    done(repository.run("build_env", hosts=["a"]))
 
 
 def test_a_relay_fetches_the_interpreter_of_a_host(

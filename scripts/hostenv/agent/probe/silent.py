@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SECONDS = 4.0
 """Seconds that a mount has to tell its size."""
 MOST = 200
+"""Mounts that are asked; a host of containers has thousands."""
 # fmt: off
 _IN_MEMORY = frozenset((
     "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs",
