@@ -61,6 +61,27 @@ def hash_one(environment: pathlib.Path, root: pathlib.Path) -> None:
         agent.call("environment.look", root=str(root), path=str(environment), rehash=True)
 
 
+def stat_of(environment: pathlib.Path, root: pathlib.Path) -> str | None:
+    """Return the digest of all stats, as an agent tells it; ``None`` where a file is too young for it."""
+    with agent_on(LocalTransport("one"), python=sys.executable) as agent:
+        told = agent.call("environment.look", root=str(root), path=str(environment))
+        return None if told["stat"] is None else str(told["stat"])
+
+
+def look_again(environment: pathlib.Path, root: pathlib.Path, seen: str | None) -> None:
+    """Have one agent look whether anything changed, alone."""
+    with agent_on(LocalTransport("one"), python=sys.executable) as agent:
+        told = agent.call("environment.look", root=str(root), path=str(environment), seen=seen)
+        if told["summary"] is not None:
+            print("something changed meanwhile")
+
+
+def all_stats(environment: pathlib.Path) -> None:
+    """Print the stats of every file, as people do who compare them."""
+    argv = ["find", str(environment), "-printf", "%p %m %s %i %T@ %C@\n"]
+    subprocess.run(argv, stdout=subprocess.DEVNULL, check=True)
+
+
 def checksums(environment: pathlib.Path) -> None:
     """Hash every file as people do, two processes at once."""
     script = "find . -type f -print0 | xargs -0 -P2 -n 512 sha256sum >/dev/null"
@@ -93,9 +114,12 @@ def main() -> int:
         folder = pathlib.Path(scratch)
         os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
         make_repository(folder)
+        seen = stat_of(one, folder)
         ways: dict[str, Callable[[], None]] = {
             "sha256sum, xargs -P2, one": lambda: checksums(one),
             "all bytes, one host": lambda: hash_one(one, folder),
+            "find, all stats, one": lambda: all_stats(one),
+            "nothing changed, one host": lambda: look_again(one, folder, seen),
             "match, all bytes, two hosts": lambda: compare(folder, one, two, "--rehash"),
             "match, nothing changed": lambda: compare(folder, one, two),
         }
