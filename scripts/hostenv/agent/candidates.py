@@ -18,6 +18,7 @@ from hostenv.agent import distinfo, opschemas, pysource, regular, siteparts
 from hostenv.agent.amounts import megabytes
 from hostenv.agent.excerpts import Excerpts
 from hostenv.agent.objects import environment_at
+from hostenv.agent.wire import AgentError
 
 if TYPE_CHECKING:
     from hostenv.agent.wire import Wire
@@ -93,7 +94,7 @@ def read_wheels(  # noqa: PLR0913  what the two sides of an operator's call are 
             with zipfile.ZipFile(path) as archive:
                 wheel = _Wheel(archive).tell(found, namespaces, kernels, called, makers)
                 told.append({**wheel, "excerpts": [first, len(found.described)]})
-        except UnreadError as error:
+        except (UnreadError, AgentError) as error:
             told.append({"unread": str(error)})
         except (OSError, zipfile.BadZipFile, zlib.error, ValueError, EOFError, NotImplementedError) as error:
             told.append({"unread": f"not a readable wheel: {error}"})

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from hostenv.agent.amounts import counted
 from hostenv.checks.finding import Severity
 from hostenv.checks.metadata import Wanted, demands
 from hostenv.checks.stack_tables import stack_tables
@@ -272,7 +273,7 @@ def neighbours(installed: Installed, names: Iterable[NormalizedName]) -> tuple[D
 def not_judged(before: Facts, after: Facts) -> tuple[str, ...]:
     """Say what a change by versions alone leaves open: objects that are not there yet, or may be helped."""
     count = len(before[LoadFacts].objects) - len(after[LoadFacts].objects)
-    return (f"{count} objects: judged when the wheels are there",) if count else ()
+    return (f"{counted(count, 'object')}: judged when the wheels are there",) if count else ()
 
 
 def able(facts: Facts, theirs: Installed, verdict: Verdict) -> tuple[NormalizedName, ...]:

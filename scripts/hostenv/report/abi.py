@@ -46,7 +46,8 @@ def _print_proposals(host: str, proposals: Sequence[Proposal], out: Console) -> 
         out.print(Text("no change of few distributions was found that makes it pass", "yellow"))
     for number, each in enumerate(proposals, 1):
         changes = "; ".join(change.line for change in each.changes)
-        out.print(Text(f"suggestion {number}: {changes}", "bold").append(f"  from {each.source}", "default"))
+        head = Text(f"suggestion {number}: {changes}", "bold").append(f"  from {each.source}", "default")
+        out.print(head, soft_wrap=True)
         for line in each.open:
             out.print(Text(f"  not judged yet: {line}", "dim"), soft_wrap=True)
         spec = f"envspecs/{host}.toml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ class Reference:
 
     def command(self, overlay: str, names: Iterable[NormalizedName]) -> str:
         """Return what makes an overlay of some of its distributions."""
-        path = f" --venv {self.venv}" if self.given else ""
+        path = f" --venv {shlex.quote(self.venv)}" if self.given else ""
         return f"nox -s overlay -- {self.host} {overlay} {' '.join(names)}{path}"
 
 
