@@ -20,6 +20,9 @@ T = TypeVar("T")
 _STACK = 1 << 20
 """Bytes of a worker's stack; the system's 8 MiB are for recursion that nothing here does."""
 
+_LOOK = 0.25
+"""Seconds after which this thread looks whether it was interrupted."""
+
 _GRACE = 1.0
 """Seconds that the work of hosts has for its ends after an interrupt."""
 
@@ -131,7 +134,7 @@ class _Crew(Generic[H, T]):
         try:
             result = self._ended.get(timeout=self._time_left())
         except queue.Empty:
-            return self._expired()
+            return self._expired() if self._timeout is not None else []
         if result.name not in self._running:
             return []  # it ended after it was given up
         del self._running[result.name]
@@ -157,11 +160,15 @@ class _Crew(Generic[H, T]):
             error = BugError(turn.name, raised)
         self._ended.put(Result(name=turn.name, value=value, error=error, seconds=time.monotonic() - begun))
 
-    def _time_left(self) -> float | None:
+    def _time_left(self) -> float:
+        """Return how long to wait: never long, for an interrupt may come to a thread that just clones.
+
+        Its handler then runs there, and a wait of this thread's without an end goes on for ever.
+        """
         if self._timeout is None:
-            return None
+            return _LOOK
         oldest = min(begun for _, begun in self._running.values())
-        return max(0.0, oldest + self._timeout - time.monotonic())
+        return min(_LOOK, max(0.0, oldest + self._timeout - time.monotonic()))
 
     def _expired(self) -> list[Result[T]]:
         now, timeout = time.monotonic(), self._timeout or 0.0
