@@ -121,7 +121,8 @@ def test_a_reference_whose_spec_moved_on_is_refused(trio: Trio) -> None:
 
 
 def test_a_reference_that_is_held_says_who_holds_it_and_why_before_anything_else(trio: Trio) -> None:
-    trio.done("rollback", "ref", "--why", "the overlay crashes")
+    rolled = trio.run("rollback", "ref", "--why", "the overlay crashes")
+    assert "kernel/ops.bin" in rolled.message, "the overlay was taken from edits of that build"
     ran = trio.run("sync_patches", "ref", *TARGETS)
     first = ran.message.splitlines()[1]
     assert "the overlay crashes" in first
