@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,11 +29,13 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
 
 from hostenv.machine import bulk  # noqa: E402
 from hostenv.machine.agent import agent_on  # noqa: E402
-from hostenv.machine.ssh import Address, open_ssh  # noqa: E402
+from hostenv.machine.ssh import Address, SshTransport, open_ssh  # noqa: E402
 from kit.sshd import Sshd  # noqa: E402  the path is set above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from hostenv.machine.agent import Agent
 
 SMALL = (5770, 77 << 20)
 LIBS = (57, 1_670_000_000)
@@ -166,13 +169,13 @@ class Bench:
     def agents(self, host: str, connections: int):  # type: ignore[no-untyped-def] # noqa: ANN201  a generator of agents
         """Start agents, each on a connection of its own."""
         address = Address(alias=host, ssh_config=self.config)
-        with contextlib.ExitStack() as stack:
-            yield [
-                stack.enter_context(
-                    agent_on(stack.enter_context(open_ssh(host, address)), python=sys.executable)
-                )
-                for _ in range(connections)
-            ]
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(connections) as logins:
+            transports = [stack.enter_context(open_ssh(host, address)) for _ in range(connections)]
+
+            def start(transport: SshTransport) -> Agent:
+                return stack.enter_context(agent_on(transport, python=sys.executable))
+
+            yield list(logins.map(start, transports))
 
 
 def describe(source: pathlib.Path) -> list[bulk.File]:

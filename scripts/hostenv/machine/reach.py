@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
 from hostenv.machine import bulk
@@ -92,9 +93,13 @@ class Reach:
         if allowed == 1 or isinstance(self._transport, LocalTransport):
             return self._agents[:1]
         wanted = bulk.worthwhile_connections(allowed, bulk.measure_round_trip(self.agent), size)
-        while len(self._agents) < wanted:
-            another = self._stack.enter_context(contextlib.closing(self._transport.another()))
-            self._agents.append(self._start(another))
+        missing = max(0, wanted - len(self._agents))
+        more = [
+            self._stack.enter_context(contextlib.closing(self._transport.another())) for _ in range(missing)
+        ]
+        if more:  # side by side: a login takes ten round trips
+            with ThreadPoolExecutor(missing, thread_name_prefix="login") as pool:
+                self._agents += list(pool.map(self._start, more))
         return self._agents[:wanted]
 
     def send_files(
