@@ -145,7 +145,8 @@ class Host:
         self.run("rm", key, f"{key}.pub")
         self.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
         stop = "kill $(cat /run/sshd.pid); while test -e /run/sshd.pid; do sleep 0.01; done"
-        self.run("sh", "-c", f"{stop}; {find_sshd()} -f /etc/ssh/sshd_config")
+        started = "until test -s /run/sshd.pid; do sleep 0.01; done"  # the last that a starting sshd writes
+        self.run("sh", "-c", f"{stop}; {find_sshd()} -f /etc/ssh/sshd_config; {started}")
 
     def listing(self) -> list[tuple[str, int, int, int, int]]:
         """List all that the host has changed: path, mode, inode, size and mtime; any write shows."""
@@ -224,11 +225,16 @@ class Host:
         while time.monotonic() < deadline and self._process.poll() is None:
             for pid in descendants(self._process.pid):
                 inner = namespaced_pids(pid)
-                if len(inner) == depth and inner[-1] == 1 and listens(pid):
+                if len(inner) == depth and inner[-1] == 1 and self._is_complete() and listens(pid):
                     return pid
             time.sleep(0.01)
         message = f"host {self.name} did not start: {(self._folder / 'log').read_text()}"
         raise RuntimeError(message)
+
+    def _is_complete(self) -> bool:
+        """Tell whether the host's sshd has written its pid: a listing would miss what it writes later."""
+        written = self.changes / "run/sshd.pid"
+        return written.exists() and written.stat().st_size > 0
 
     def _connect(self) -> socket.socket:
         """Return a connection to the host's sshd."""
