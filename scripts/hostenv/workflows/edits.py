@@ -63,14 +63,30 @@ def find_edits(session: Session, host: OpenHost, build: str | None = None) -> Ed
 
     One walk where nothing was touched.
     """
+    environment = look_at(session, host, build)
+    return None if environment is None else edits_in(session, environment)
+
+
+def look_at(session: Session, host: OpenHost, build: str | None = None) -> Environment | None:
+    """Look at a build, or the current one; ``None`` where there is none."""
     build = build or host.state.current_build
     if build is None:
         return None
     place = Place(spec=host.spec, path=build)
     environment = Environment(place, host.reach, Memory(), contextlib.ExitStack())
     environment.read(session.listener)
+    return environment
+
+
+def edits_in(session: Session, environment: Environment) -> Edits | None:
+    """Hold a build that was looked at against the manifest of its making."""
+    build = environment.look.build
     kept, tree = environment.look.kept, environment.tree
-    if kept is None or (tree.fingerprint is not None and tree.fingerprint == kept.fingerprint):
+    if (
+        build is None
+        or kept is None
+        or (tree.fingerprint is not None and tree.fingerprint == kept.fingerprint)
+    ):
         return None
     return Edits(
         build=build,

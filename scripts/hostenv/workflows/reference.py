@@ -164,13 +164,18 @@ class Reference:
                 hint="let both specs name the same, or say in the target's [reference] what may differ",
             )
 
-    def prove(self, host: OpenHost, build: str) -> tuple[str, ...]:
+    def prove(self, host: OpenHost, build: str, *, looked: Environment | None = None) -> tuple[str, ...]:
         """Hold a target's build against the reference, file by file; say how they are equal.
 
-        Raises :class:`CheckError` that names what must be equal and is not.
+        ``looked``: what this session has looked at there and not touched since; of another build it is no
+        use. Raises :class:`CheckError` that names what must be equal and is not.
         """
-        target = Environment(Place(spec=host.spec, path=build), host.reach, Memory(), contextlib.ExitStack())
-        target.read(self._session.listener)
+        if looked is not None and looked.look.build == build:
+            target = looked
+        else:
+            place = Place(spec=host.spec, path=build)
+            target = Environment(place, host.reach, Memory(), contextlib.ExitStack())
+            target.read(self._session.listener)
         ours, theirs = self.environment.tree.fingerprint, target.tree.fingerprint
         if ours is not None and ours == theirs:
             return (f"equal to {self.name} in every file: fingerprint {ours[:16]}…",)

@@ -10,7 +10,7 @@ from hostenv.errors import InputError, RefusedError, UnreachableError
 from hostenv.machine.fleet import Turn
 from hostenv.workflows.build_env import More, run_on
 from hostenv.workflows.capture import capture
-from hostenv.workflows.edits import find_edits, save_edits
+from hostenv.workflows.edits import edits_in, look_at, save_edits
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.reference import Reference
 from hostenv.workflows.taking import open_for_reading
@@ -108,7 +108,8 @@ def _on_target(session: Session, spec: Spec, turn: Turn, reference: Reference) -
     """Look for edits, then build, prove and switch as ``build_env`` does; each only where it is due."""
     with open_for_writing(session.fleet, spec, turn) as host:
         session.listener.phase(spec.name, "look")
-        edits = find_edits(session, host)
+        current = look_at(session, host)
+        edits = edits_in(session, current) if current else None
         if edits and not session.request.discard_edits:
             raise edits.refusal(spec.name)
         more = More(
@@ -124,5 +125,5 @@ def _on_target(session: Session, spec: Spec, turn: Turn, reference: Reference) -
             notes = (f"what was edited by hand is kept in {folder}",)
         result = run.carry_out()
         if not (result.changed or result.error or session.request.dry_run):
-            notes += reference.prove(host, run.id)
+            notes += reference.prove(host, run.id, looked=current)
         return replace(result, notes=(*notes, *result.notes))
