@@ -120,3 +120,18 @@ def test_a_waiver_that_nothing_needs_is_noted_if_its_rule_ran() -> None:
     waivers = [Waiver(rule="r", object="gone"), Waiver(rule="other", object="gone")]
     verdict = judge(Facts(), [emitting()], waivers, today=TODAY)
     assert [(f.rule, f.severity) for f in verdict.findings] == [("waiver-unused", Severity.NOTE)]
+
+
+def test_a_command_of_a_fix_can_be_typed_as_it_stands() -> None:
+    rule = Rule(
+        id="stale",
+        severity=Severity.ERROR,
+        reference="",
+        check=lambda _: [
+            Finding(rule="stale", severity=Severity.ERROR, object="a", message="", fix="nox -s lock -- HOST"),
+            Finding(rule="stale", severity=Severity.ERROR, object="b", message="no fix"),
+        ],
+    )
+    verdict = judge(Facts(), [rule], today=dt.date(2026, 1, 1))
+    assert [finding.fix for finding in verdict.on("ct200").findings] == ["nox -s lock -- ct200", None]
+    assert not verdict.on("ct200").passed

@@ -119,6 +119,14 @@ class Verdict:
     waived: tuple[Waived, ...]
     passed: bool
 
+    def on(self, host: str) -> Verdict:
+        """Return the same with ``HOST`` in the commands of its fixes, which no rule knows, set to a name."""
+        named = (
+            replace(each, fix=each.fix.replace("-- HOST", f"-- {host}")) if each.fix else each
+            for each in self.findings
+        )
+        return replace(self, findings=tuple(named))
+
 
 def judge(facts: Facts, rules: Iterable[Rule], waivers: Sequence[Waiver] = (), *, today: dt.date) -> Verdict:
     """Run every rule over the facts and return the verdict.

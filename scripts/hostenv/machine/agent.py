@@ -194,7 +194,8 @@ class Agent:
         if told["outcome"] == "bug":
             return RuntimeError(f"{self._host}: {operation}:\n{told['message']}")
         kind = _ERRORS.get(told["outcome"], HostError)
-        return kind(f"{self._host}: {told['message']}", hint=told["hint"])
+        hint = told["hint"] and told["hint"].replace("-- HOST", f"-- {self._host}")  # no agent knows its name
+        return kind(f"{self._host}: {told['message']}", hint=hint)
 
     def _send(self, frame: bytes) -> None:
         with self._sending:

@@ -33,4 +33,4 @@ def judged(spec: Spec, facts: Mapping[str, Any]) -> Verdict:
     wanted = Wanted(requires=spec.env.requires, overrides=spec.env.overrides, excludes=spec.env.excludes)
     incomplete = Incomplete(wheels=facts.get("incomplete", {}))
     known = Facts(installed, wanted, Applied(files=facts["applied"]), incomplete)
-    return judge(known, RULES, spec.checks.allow, today=dt.datetime.now(dt.UTC).date())
+    return judge(known, RULES, spec.checks.allow, today=dt.datetime.now(dt.UTC).date()).on(spec.name)

@@ -138,7 +138,7 @@ def _together(specs: Mapping[str, Spec], judged: Mapping[str, Judged]) -> dict[s
         peers = across_hosts.Peers(host=name, nccl=nccl, locks=locks)
         waivers = specs[name].checks.allow
         verdict = across_hosts.with_peers(each.verdict, peers, waivers, today=today)
-        found[name] = replace(each, verdict=verdict)
+        found[name] = replace(each, verdict=verdict.on(name))
     return found
 
 
