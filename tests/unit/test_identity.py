@@ -29,9 +29,9 @@ def fleet(tmp_path: pathlib.Path) -> Fleet:
         (tmp_path / f"{name}.toml").write_text(f'[host]\nroot = "/r"\n{identity}{REST}')
     (tmp_path / "new.toml").write_text(f'[host]\nroot = "/r"\n{REST}')
     (tmp_path / "watched.toml").write_text(f'[host]\nroot = "/r"\nmode = "observe"\n{REST}')
-    local = f'[host]\ntransport = "local"\nroot = "/r"\n{REST}'
-    (tmp_path / "local.toml").write_text(local)
-    (tmp_path / "known.toml").write_text(f'{local}[identity]\nmachine-id = "{"3" * 32}"\n')
+    local = f'[host]\ntransport = "local"\nroot = "/r/%s"\n{REST}'
+    (tmp_path / "local.toml").write_text(local % "local")
+    (tmp_path / "known.toml").write_text(f'{local % "known"}[identity]\nmachine-id = "{"3" * 32}"\n')
     return load_fleet(tmp_path)
 
 
