@@ -144,3 +144,40 @@ def test_after_an_interrupt_the_work_has_a_moment_to_leave_things_in_order(
     with pytest.raises(KeyboardInterrupt):
         run_on_hosts(hosts, work, jobs=2, on_result=interrupt)
     assert ended.is_set()
+
+
+def test_where_no_thread_can_be_started_that_is_raised_and_the_work_that_runs_is_put_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A stack larger than any address space is what the system cannot give."""
+    monkeypatch.setattr(fleet, "_GRACE", 30.0)
+    before = threading.stack_size()
+    ended = threading.Event()
+
+    def work(host: str, turn: Turn) -> None:
+        if host == "waits":
+            turn.given_up.wait(60)
+            time.sleep(0.1)
+            ended.set()
+
+    def ask_for_too_much(result: Result[None]) -> None:
+        assert result.name == "ends"
+        monkeypatch.setattr(fleet, "_STACK", 1 << 50)
+
+    hosts = {name: name for name in ("waits", "ends", "cannot start")}
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run_on_hosts(hosts, work, jobs=2, on_result=ask_for_too_much)
+    assert ended.is_set()
+    assert threading.stack_size() == before
+
+
+def test_an_end_is_called_where_no_thread_can_be_started_for_it() -> None:
+    called = threading.Event()
+    turn = fleet.Turn("a")
+    turn.ends_with(called.set)
+    before = threading.stack_size(1 << 50)
+    try:
+        turn.give_up()
+    finally:
+        threading.stack_size(before)
+    assert called.is_set()

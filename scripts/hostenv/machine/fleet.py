@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from hostenv.errors import BugError, HostenvError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 H = TypeVar("H")
 T = TypeVar("T")
@@ -61,12 +62,18 @@ class Turn:
             end()
 
     def give_up(self) -> None:
-        """End what the work waits for."""
+        """End what the work waits for, in threads of their own: an end may take long.
+
+        Where the system has no thread left, the ends are called here: late is better than never.
+        """
         with self._lock:
             self.given_up.set()
             ends = tuple(self._ends)
         for end in ends:
-            threading.Thread(target=end, name=f"give up {self.name}", daemon=True).start()
+            try:
+                threading.Thread(target=end, name=f"give up {self.name}", daemon=True).start()
+            except RuntimeError:
+                end()
 
 
 def run_on_hosts(  # noqa: PLR0913  three bounds and who hears of it, all by keyword
@@ -101,6 +108,16 @@ def run_on_hosts(  # noqa: PLR0913  three bounds and who hears of it, all by key
     return {name: results[name] for name in hosts if name in results}
 
 
+@contextlib.contextmanager
+def _stacks_of(size: int) -> Iterator[None]:
+    """Give the threads that start meanwhile stacks of so many bytes."""
+    before = threading.stack_size(size)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
 class _Crew(Generic[H, T]):
     """The workers: one daemon thread a host, since a thread that hangs can be left but not ended."""
 
@@ -108,8 +125,7 @@ class _Crew(Generic[H, T]):
         self._waiting = deque(hosts.items())
         self._work = work
         self._timeout = timeout
-        self._running: dict[str, tuple[Turn, float]] = {}
-        self._workers: dict[str, threading.Thread] = {}
+        self._running: dict[str, tuple[Turn, threading.Thread, float]] = {}
         self._ended: queue.SimpleQueue[Result[T]] = queue.SimpleQueue()
 
     def start(self, jobs: int) -> bool:
@@ -117,12 +133,10 @@ class _Crew(Generic[H, T]):
         while self._waiting and len(self._running) < max(1, jobs):
             name, host = self._waiting.popleft()
             turn = Turn(name)
-            self._running[name] = (turn, time.monotonic())
-            before = threading.stack_size(_STACK)
             worker = threading.Thread(target=self._carry_out, args=(turn, host), name=name, daemon=True)
-            worker.start()
-            self._workers[name] = worker
-            threading.stack_size(before)
+            self._running[name] = (turn, worker, time.monotonic())
+            with _stacks_of(_STACK):
+                worker.start()
         return bool(self._running)
 
     def start_no_more(self) -> None:
@@ -142,11 +156,12 @@ class _Crew(Generic[H, T]):
 
     def give_up_all(self) -> None:
         """End the work of every host that still runs; its threads get a moment to put things in order."""
-        for turn, _ in self._running.values():
+        for turn, _, _ in self._running.values():
             turn.give_up()
         until = time.monotonic() + _GRACE
-        for name in self._running:
-            self._workers[name].join(max(0.0, until - time.monotonic()))
+        for _, worker, _ in self._running.values():
+            if worker.is_alive():  # the last one may not have come to life: an interrupt, or no thread left
+                worker.join(max(0.0, until - time.monotonic()))
 
     def _carry_out(self, turn: Turn, host: H) -> None:
         begun = time.monotonic()
@@ -167,15 +182,15 @@ class _Crew(Generic[H, T]):
         """
         if self._timeout is None:
             return _LOOK
-        oldest = min(begun for _, begun in self._running.values())
+        oldest = min(begun for _, _, begun in self._running.values())
         return min(_LOOK, max(0.0, oldest + self._timeout - time.monotonic()))
 
     def _expired(self) -> list[Result[T]]:
         now, timeout = time.monotonic(), self._timeout or 0.0
-        expired = [name for name, (_, begun) in self._running.items() if now - begun >= timeout]
+        expired = [name for name, (_, _, begun) in self._running.items() if now - begun >= timeout]
         results: list[Result[T]] = []
         for name in expired:
-            turn, begun = self._running.pop(name)
+            turn, _, begun = self._running.pop(name)
             turn.give_up()
             error = UnreachableError(
                 f"{name}: given up after {timeout:.0f} s",
