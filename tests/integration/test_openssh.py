@@ -17,6 +17,7 @@ from hostenv.machine.agent import agent_on
 from hostenv.machine.reach import Reach
 from hostenv.machine.ssh import Address, open_ssh
 from hostenv.spec.fleet import load_fleet
+from hostenv.workflows.probe import ProbeOptions, probe
 from kit.forwarder import Forwarder
 from kit.sshd import Sshd, make_key, missing_sshd
 
@@ -160,3 +161,21 @@ def test_a_long_link_gets_the_connections_that_the_spec_allows(sshd: Sshd, tmp_p
                 assert reach.host_key == fingerprint(sshd, "ed25519")
                 assert len(reach.streams(1 << 30)) == expected
                 assert len(reach.streams(1 << 20)) == 1
+
+
+def test_a_container_may_have_the_name_by_which_its_parent_is_reached(
+    sshd: Sshd, tmp_path: pathlib.Path
+) -> None:
+    config = tmp_path / "config"
+    config.write_text("".join(sshd.client_entry(alias, sshd.port) for alias in ("iron", "iron-box")))
+    folder = tmp_path / "envspecs"
+    folder.mkdir()
+    (folder / "iron.toml").write_text(
+        '[host]\naddress = "iron-box"\nroot = "~/hostenv"\nmode = "observe"\n'
+        '[host.container]\nkind = "lxc"\nid = "200"\nparent = "iron"\n'
+    )
+    fleet = load_fleet(folder)
+    report = probe(fleet, fleet.select(["iron"]), ProbeOptions(ssh_config=config))
+    assert {host.name: host.error for host in report.hosts} == {"iron": None, "ssh:iron": None}
+    told = [note.message for note in report.hosts[0].notes if note.rule == "container-differs"]
+    assert any("container on ssh:iron" in message for message in told)

@@ -30,7 +30,7 @@ def parent(changes: dict[str, Any] | None = None) -> Any:
 
 
 def test_a_container_on_its_parent_stands_out_by_nothing_but_who_holds_its_gpus() -> None:
-    found = container_notes("box", CLAIM, facts(name=CONTAINER), parent())
+    found = container_notes("box", CLAIM, facts(name=CONTAINER), ("iron", parent()))
     assert {(note.rule, note.severity, note.object) for note in found} == {
         ("gpu-holder", Severity.NOTE, "GPU 0")
     }
@@ -43,7 +43,7 @@ def test_another_machine_than_the_parent_is_an_error() -> None:
         "identity.boot_clock": 1700000000.0,
         "processes": {**recorded("probe-held")["processes"], "namespaces": []},
     }
-    [note] = container_notes("box", CLAIM, facts(name=CONTAINER), parent(elsewhere))[:1]
+    [note] = container_notes("box", CLAIM, facts(name=CONTAINER), ("iron", parent(elsewhere)))[:1]
     assert note.severity is Severity.ERROR
     assert (
         "the spec says that it is a container on iron; but iron and box are different machines"
@@ -82,6 +82,6 @@ def test_what_agrees_or_does_not_show_is_not_told(shown: dict[str, Any]) -> None
 
 
 def test_a_parent_that_could_not_be_probed_is_unknown() -> None:
-    [note] = container_notes("box", CLAIM, facts(name=CONTAINER), "iron: no route to host")
+    [note] = container_notes("box", CLAIM, facts(name=CONTAINER), ("iron", "iron: no route to host"))
     assert note.severity is Severity.UNKNOWN
     assert "iron: no route to host" in note.message

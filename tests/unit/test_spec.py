@@ -246,6 +246,10 @@ def test_a_waiver_holds_through_its_last_day(example: Fleet) -> None:
             '[host]\nroot = "/r"\ncontainer.kind = "lxd"',
             'host.container.kind: must be one of "lxc", "docker"',
         ),
+        (
+            '[host]\nroot = "/r"\naddress = "b"\ncontainer = { kind = "lxc", id = 1, parent = "b" }',
+            'host.container: its parent "b" is its own address',
+        ),
         ('[identity]\nmachine-id = "x"', "identity.machine-id: must be the 32 hexadecimal digits of"),
         (
             f'[identity]\nmachine-id = "{"0" * 32}"',

@@ -18,19 +18,23 @@ RULE = "container-differs"
 
 
 def container_notes(
-    name: str, claim: Container, facts: HostFacts, parent: HostFacts | str | None
+    name: str, claim: Container, facts: HostFacts, parent: tuple[str, HostFacts | str] | None
 ) -> tuple[Finding, ...]:
     """Return what contradicts or completes ``[host.container]`` of the host ``name``.
 
-    ``parent`` are the facts of ``host.container.parent``, or why there are none; ``None`` where it is not
-    named. The parent sees who holds the GPUs: a container mostly sees only its own processes.
+    ``parent`` is the host that ``host.container.parent`` reaches, by the name under which it was probed
+    (its alias may be another host's name, the container's own included), with its facts or why there are
+    none; ``None`` where none is named. The parent sees who holds the GPUs: a container mostly sees only its
+    own processes.
     """
     found = [*_itself(name, claim, facts)]
-    if claim.parent and isinstance(parent, str):
-        message = f"its parent {claim.parent} could not be probed: {parent}"
-        found.append(_finding(name, message, Severity.UNKNOWN))
-    elif claim.parent and parent and not isinstance(parent, str):
-        found += [*_parent(name, claim.parent, facts, parent), *_holders(claim.parent, facts, parent)]
+    if parent:
+        parent_name, shown = parent
+        if isinstance(shown, str):
+            message = f"its parent {parent_name} could not be probed: {shown}"
+            found.append(_finding(name, message, Severity.UNKNOWN))
+        else:
+            found += [*_parent(name, parent_name, facts, shown), *_holders(parent_name, facts, shown)]
     return tuple(found)
 
 
@@ -48,19 +52,19 @@ def _itself(name: str, claim: Container, facts: HostFacts) -> Iterator[Finding]:
         yield _finding(name, f"is {kind} {known}, the spec says {claim.id}", evidence=evidence)
 
 
-def _parent(name: str, alias: str, facts: HostFacts, parent: HostFacts) -> Iterator[Finding]:
-    (relation,) = relations({alias: parent, name: facts})
-    if relation.kind is Kind.CONTAINER_OF and relation.first == alias:
+def _parent(name: str, parent_name: str, facts: HostFacts, parent: HostFacts) -> Iterator[Finding]:
+    (relation,) = relations({parent_name: parent, name: facts})
+    if relation.kind is Kind.CONTAINER_OF and relation.first == parent_name:
         return
     unknown = relation.kind in {Kind.UNKNOWN, Kind.ONE_KERNEL}
-    message = f"the spec says that it is a container on {alias}; but {relation}"
+    message = f"the spec says that it is a container on {parent_name}; but {relation}"
     if unknown:
-        message = f"whether it is a container on {alias} does not show: {relation}"
+        message = f"whether it is a container on {parent_name} does not show: {relation}"
     severity = Severity.UNKNOWN if unknown else Severity.ERROR
     yield _finding(name, message, severity, evidence=relation.evidence)
 
 
-def _holders(alias: str, facts: HostFacts, parent: HostFacts) -> Iterator[Finding]:
+def _holders(parent_name: str, facts: HostFacts, parent: HostFacts) -> Iterator[Finding]:
     """Name what holds a GPU where only the parent sees it."""
     seen = {use.gpu.uuid: use for use in gpu_uses(parent).or_else(())}
     for use in gpu_uses(facts).or_else(()):
@@ -69,7 +73,7 @@ def _holders(alias: str, facts: HostFacts, parent: HostFacts) -> Iterator[Findin
         for holder in there.holders if hidden and there else ():
             if holder.process:
                 inside = f" in {holder.process.container}" if holder.process.container else ""
-                message = f"{alias} sees what holds it: pid {holder.pid} {holder.what}{inside}"
+                message = f"{parent_name} sees what holds it: pid {holder.pid} {holder.what}{inside}"
                 yield _finding(f"GPU {use.gpu.index}", message, Severity.NOTE, rule="gpu-holder")
 
 

@@ -109,6 +109,9 @@ class Host:
             for key in ("address", "user", "connections", "become"):
                 if table.has(key):
                     table.problem(key, 'has no meaning with transport = "local"')
+        elif self.container and self.container.parent == self.address:
+            why = f'its parent "{self.address}" is its own address: the parent is the machine it runs on'
+            table.problem("container", why)
         if self.link is None:
             return
         if self.root.is_relative_to(self.link):

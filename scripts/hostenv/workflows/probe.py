@@ -119,8 +119,8 @@ def _with_parents(hosts: tuple[HostProbe, ...], parents: Parents) -> tuple[HostP
         parent = by_name.get(parents.names.get(host.name, ""))
         notes = host.notes
         if claim and host.facts and host.name not in extra:
-            shown = (parent.facts or str(parent.error).split("\n")[0]) if parent else None
-            notes = (*notes, *container_notes(host.name, claim, host.facts, shown))
+            known = (parent.name, parent.facts or str(parent.error).split("\n")[0]) if parent else None
+            notes = (*notes, *container_notes(host.name, claim, host.facts, known))
         if host.name in extra and not host.spec.identity:
             notes = tuple(note for note in notes if note.rule != "identity-missing")  # nobody wants to write
         children = tuple(name for name, of in parents.names.items() if of == host.name)
