@@ -259,3 +259,16 @@ def test_two_environments_of_this_machine_have_each_its_own_place(
         "envspecs/local.toml: host.link: is also that of envspecs/c.toml: each environment needs its own",
     ]
     load_fleet(write({"b.toml": spec("/t", "/m"), "c.toml": spec("/s", "/n")}))
+
+
+def test_a_place_of_this_machine_is_one_place_however_it_is_spelled(
+    write: Callable[[dict[str, str]], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spec(root: str) -> str:
+        return f'[host]\ntransport = "local"\nroot = "{root}"\n[env]\nrequires = ["demo"]\n'
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spelled = ("~/hostenv", f"{tmp_path}/hostenv", f"/{tmp_path}//hostenv/", f"{tmp_path}/./hostenv")
+    folder = write({f"h{number}.toml": spec(root) for number, root in enumerate(spelled)})
+    problem = "host.root: is also that of envspecs/h0.toml: each environment needs its own"
+    assert problems_of(folder) == [f"envspecs/h{number}.toml: {problem}" for number in (1, 2, 3)]

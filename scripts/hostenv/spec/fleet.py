@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -174,17 +175,26 @@ def _check_identities(fleet: Fleet, files: Folder) -> None:
 
 
 def _check_places(fleet: Fleet, files: Folder) -> None:
-    """Check that no two environments of this machine lie in one place: each would switch the other's."""
-    first: dict[tuple[str, PurePath], str] = {}
+    """Check that no two environments of this machine lie in one place: each would switch the other's.
+
+    However a place is spelled; links are not followed: nothing that this asks may hang on a dead mount.
+    """
+    first: dict[tuple[str, str], str] = {}
     for spec in fleet.specs.values():
         places = {"root": spec.host.root, "link": spec.host.link}
         for key, place in places.items():
             if place is None or not spec.is_local or spec.host.mode is not Mode.MANAGE:
                 continue
-            earlier = first.setdefault((key, place), spec.name)
+            earlier = first.setdefault((key, _here(place)), spec.name)
             if earlier != spec.name:
                 why = f"is also that of {files.label(f'{earlier}.toml')}: each environment needs its own"
                 files.problems.add(files.label(f"{spec.name}.toml"), f"host.{key}", why)
+
+
+def _here(place: PurePath) -> str:
+    """Return a place of this machine in the one form that all its spellings have."""
+    home = os.path.expanduser(place)  # noqa: PTH111  pathlib raises where there is no home folder
+    return "/" + os.path.normpath(home).lstrip("/")  # "//a" is "/a" here
 
 
 def _check_mentions(fleet: Fleet, files: Folder) -> None:
