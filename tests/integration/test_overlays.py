@@ -416,3 +416,24 @@ def test_loose_files_are_taken_by_path_and_no_distribution_is_cut_in_pieces(trio
     for path in ("orphan/__init__.py", "orphan/deep/data.bin", "single.py"):
         assert (trio.site("one") / path).read_bytes() == (trio.site("ref") / path).read_bytes()
     assert (trio.site("one") / "kernel/__init__.py").read_text().startswith("WHOSE = 'index'")
+
+
+def test_a_script_of_any_size_is_laid_whole_and_only_its_head_names_another_python(trio: Trio) -> None:
+    script = trio.current("ref") / "bin/kernel-large"
+    rest = b"# x\n" * 600_000 + b"print('end')\n"
+    script.write_bytes(f"#!{trio.current('ref')}/bin/python\n".encode() + rest)
+    script.chmod(0o755)
+    record = trio.site("ref") / "kernel-1.0.dist-info/RECORD"
+    record.write_text(record.read_text() + "../../../bin/kernel-large,,\n")
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
+    assert trio.done("build_env", "one").host["checks"]["findings"] == []
+
+    laid = trio.current("one") / "bin/kernel-large"
+    head, _, laid_rest = laid.read_bytes().partition(b"' '''\n")
+    assert laid_rest == rest
+    assert b"/bin/python" not in head
+    assert laid.stat().st_mode == script.stat().st_mode
+    shutil.rmtree(trio.root("ref"))
+    done = subprocess.run([laid], env={"PATH": "/usr/bin:/bin"}, cwd="/", capture_output=True, check=True)
+    assert done.stdout == b"end\n"

@@ -22,7 +22,7 @@ from hostenv.agent import bytecode, distinfo, venv
 from hostenv.agent.copying import lay
 from hostenv.agent.files import write_file
 from hostenv.agent.folders import Folders
-from hostenv.agent.scripts import entry_point_scripts, relocatable
+from hostenv.agent.scripts import entry_point_scripts, relocate
 from hostenv.agent.wire import AgentError
 
 if TYPE_CHECKING:
@@ -169,7 +169,9 @@ class _Laying:
             message = f"{place}: the store's file has sha256 {found}, expected {sha256}; it was removed"
             raise AgentError(message, hint="run again: it is sent then")
         if place.startswith("bin/"):
-            self._digests[place] = _relocate(descriptor, sha256)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            with open(source, "rb") as file:
+                self._digests[place] = relocate(file, descriptor) or sha256
 
     def _require_same(self, folder: int, name: str, place: str, sha256: str) -> None:
         """Let a path be shared where both have the same bytes."""
@@ -304,16 +306,3 @@ def _has_content(path: str, content: bytes) -> bool:
             return file.read(len(content) + 1) == content
     except OSError:
         return False
-
-
-def _relocate(descriptor: int, sha256: str) -> str:
-    """Let a script of ``bin/`` run by this environment's interpreter; return its sha256 as it is then."""
-    with open(descriptor, "rb", closefd=False) as file:
-        file.seek(0)
-        content = file.read(1 << 20)
-    changed = relocatable(content)
-    if changed == content:
-        return sha256
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, changed, 0)
-    return hashlib.sha256(changed).hexdigest()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from typing import Dict, Mapping, Sequence
+from typing import BinaryIO, Dict, Mapping, Optional, Sequence
 
 from hostenv.agent.wire import AgentError
 
@@ -26,6 +28,9 @@ _ENTRY = re.compile(
 )
 _SHEBANG = re.compile(rb"#![^\n]*python[0-9.]*w?[^\n]*\n")
 _TRAMPOLINE = re.compile(rb"#!/bin/sh\n'''exec' [^\n]*python[^\n]*\n' '''\n")
+_LONGEST_HEAD = 64 << 10
+"""Bytes of a script in which its head ends, if it has one that names an interpreter."""
+_PIECE = 1 << 20
 _GROUPS = ("console_scripts", "gui_scripts")
 
 
@@ -50,10 +55,24 @@ def entry_point_scripts(entry_points: Mapping[str, Sequence[str]]) -> Dict[str, 
     return made
 
 
-def relocatable(content: bytes) -> bytes:
-    """Return a script that ran by some Python so that it runs by the one beside it; others as they are."""
-    for pattern in (_TRAMPOLINE, _SHEBANG):
-        found = pattern.match(content)
-        if found:
-            return _HEAD + content[found.end() :]
-    return content
+def relocate(source: BinaryIO, target: int) -> Optional[str]:
+    """Fill the open file ``target`` with a script of some Python, so that it runs by the one beside it.
+
+    Only its head differs from ``source``: the rest is copied, whatever its size. Returns the sha256 of what
+    was written, and ``None`` where ``source`` is no such script, or is one already: ``target`` is then
+    untouched.
+    """
+    start = source.read(_LONGEST_HEAD)
+    found = _TRAMPOLINE.match(start) or _SHEBANG.match(start)
+    if not found or found.group() == _HEAD:
+        return None
+    content = hashlib.sha256()
+    os.ftruncate(target, 0)
+    source.seek(found.end())
+    with open(target, "wb", closefd=False) as file:
+        piece = _HEAD
+        while piece:
+            content.update(piece)
+            file.write(piece)
+            piece = source.read(_PIECE)
+    return content.hexdigest()
