@@ -152,9 +152,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The tests; words after -- go to pytest."""
+    """The tests, in two processes that take a file at a time; words after -- go to pytest."""
     session.install(*_dependencies("tests"))
-    session.run("pytest", *session.posargs, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    processes = ("--numprocesses=2", "--dist=loadfile")  # -n0 after -- takes it back, for a debugger
+    session.run("pytest", *processes, *session.posargs, env={"PYTHONDONTWRITEBYTECODE": "1"})
 
 
 @nox.session(venv_backend="none", default=False)
