@@ -14,7 +14,7 @@ from hostenv.errors import InputError
 from hostenv.facts.interpreter import Interpreter
 from hostenv.facts.manifest import Entry, Manifest, TreeFacts
 from hostenv.facts.manifest_saved import SavedManifest
-from hostenv.steps.capturedspec import NewHost, completed
+from hostenv.steps.capturedspec import Left, NewHost, completed
 
 if TYPE_CHECKING:
     import pathlib
@@ -32,7 +32,7 @@ mode = "observe"
 
 def test_a_stub_keeps_every_line_and_takes_class_and_environment() -> None:
     made = completed(STUB, "ref-captured", "/opt/venv")
-    assert made is not None
+    assert isinstance(made, str)
     assert made.startswith('# Our reference.\n\nextends = "classes/ref-captured"\n\ntags = ')
     assert set(STUB.splitlines()) <= set(made.splitlines())
     values = tomllib.loads(made)
@@ -45,23 +45,44 @@ def test_an_environment_that_is_named_stays_and_one_joins_what_is_said_of_the_ca
     named = f'{STUB}[capture]\nvenv = "/root/ml-env"\n'
     assert completed(named, "c", "/opt/venv") == named.replace("\ntags", '\nextends = "classes/c"\n\ntags', 1)
     ignoring = f'{STUB}[capture]   # mine\nignore = ["*.log"]\n[checks]\n'
-    values = tomllib.loads(completed(ignoring, "c", "/opt/venv") or "")
-    assert values["capture"] == {"venv": "/opt/venv", "ignore": ["*.log"]}
+    assert captured(completed(ignoring, "c", "/opt/venv")) == {"venv": "/opt/venv", "ignore": ["*.log"]}
+
+
+@pytest.mark.parametrize("head", ["[ capture ]", "  [capture]  # mine", "[\tcapture]"])
+def test_a_table_is_completed_however_its_head_is_spelled(head: str) -> None:
+    said = f"{STUB}\n{head}\nignore = []\n"
+    assert captured(completed(said, "c", "/opt/venv")) == {"venv": "/opt/venv", "ignore": []}
+    assert captured(completed(f"{STUB}{head}", "c", "/opt/venv")) == {"venv": "/opt/venv"}
+
+
+def captured(made: str | Left) -> object:
+    assert isinstance(made, str)
+    return tomllib.loads(made)["capture"]
 
 
 @pytest.mark.parametrize("said", ["[env]\n", "[[overlays]]\nname = 'x'\n", "[platform]\n", "[reference]\n"])
 def test_a_file_that_says_what_is_built_is_not_touched(said: str) -> None:
-    assert completed(STUB + said, "c", "/opt/venv") is None
+    assert completed(STUB + said, "c", "/opt/venv") is Left.DECIDED
 
 
 def test_a_second_time_changes_nothing_and_another_class_is_a_decision() -> None:
-    once = completed(STUB, "c", "/opt/venv") or ""
+    once = completed(STUB, "c", "/opt/venv")
+    assert isinstance(once, str)
     assert completed(once, "c", "/opt/venv") == once
-    assert completed(once, "another", "/opt/venv") is None
+    assert completed(once, "another", "/opt/venv") is Left.DECIDED
 
 
-def test_what_cannot_be_completed_line_by_line_is_left() -> None:
-    assert completed(f"{STUB}\n[ capture ]\nignore = []\n", "c", "/opt/venv") is None
+@pytest.mark.parametrize(
+    "said", ["[checks]\n", '["capture"]\nignore = []\n', 'capture.ignore = ["x"]\n', "capture = { }\n"]
+)
+def test_what_no_added_line_completes_is_left_and_not_called_a_decision(said: str) -> None:
+    text = f"{said}{STUB}" if said.startswith("capture") else f"{STUB}{said}"
+    made = completed(text, "c", "/opt/venv")
+    if "capture" in said:
+        assert made is Left.FORM
+        assert completed(text, "c", None) != Left.FORM  # nothing to add to it
+    else:
+        assert captured(made) == {"venv": "/opt/venv"}
 
 
 def test_a_host_that_no_file_names_is_only_observed_until_somebody_says_otherwise() -> None:

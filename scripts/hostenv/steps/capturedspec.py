@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass
+from enum import Enum
 
 _BUILDS = ("extends", "env", "platform", "overlays", "build", "reference")
 """Keys that say what is built: a file that has one was written by somebody who means it."""
@@ -28,16 +29,23 @@ class NewHost:
         return "\n".join([*lines, "", "[capture]", f"venv = {json.dumps(venv)}"]) + "\n"
 
 
-def completed(text: str, name: str, venv: str | None) -> str | None:
+class Left(Enum):
+    """Why a host's file stays as it is, in words."""
+
+    DECIDED = "it says already what is built there"
+    FORM = "no [capture] in it could take the line: add venv there, and what follows"
+
+
+def completed(text: str, name: str, venv: str | None) -> str | Left:
     """Return a host's file with the class ``name`` taken, every line of it kept.
 
-    ``venv`` is noted where the file names no environment. None where the file says already what is built:
-    that is somebody's decision, and stays.
+    ``venv`` is noted where the file names no environment. A file that says already what is built is
+    somebody's decision, and one that no added line completes (``capture = { … }``) is theirs to change.
     """
     values = tomllib.loads(text)
     extends = f"classes/{name}"
     if any(key in values for key in _BUILDS):
-        return text if values.get("extends") == extends else None
+        return text if values.get("extends") == extends else Left.DECIDED
     lines = text.splitlines(keepends=True)
     first = next((at for at, line in enumerate(lines) if not re.match(r"\s*(#|$)", line)), len(lines))
     made = "".join(
@@ -49,13 +57,20 @@ def completed(text: str, name: str, venv: str | None) -> str | None:
     if venv and not (isinstance(capture, dict) and "venv" in capture):
         made = _with_venv(made, venv, has_table=capture is not None)
         wanted["capture"] = {**(capture if isinstance(capture, dict) else {}), "venv": venv}
-    return made if tomllib.loads(made) == wanted else None
+    try:
+        return made if tomllib.loads(made) == wanted else Left.FORM
+    except tomllib.TOMLDecodeError:
+        return Left.FORM
 
 
 def _with_venv(text: str, venv: str, *, has_table: bool) -> str:
     line = f"venv = {json.dumps(venv)}\n"
     if has_table:
         return re.sub(
-            r"^\[capture\][^\n]*\n", lambda found: found[0] + line, text, count=1, flags=re.MULTILINE
+            r"^\s*\[\s*capture\s*\][^\n]*\n?",
+            lambda found: f"{found[0].rstrip()}\n{line}",
+            text,
+            count=1,
+            flags=re.MULTILINE,
         )
     return f"{text.rstrip()}\n\n[capture]\n{line}"

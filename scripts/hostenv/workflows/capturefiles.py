@@ -12,7 +12,7 @@ from hostenv.document import read, table_of
 from hostenv.errors import InputError, RefusedError
 from hostenv.facts.manifest_saved import SavedManifest
 from hostenv.spec.spec import Spec
-from hostenv.steps.capturedspec import NewHost, completed
+from hostenv.steps.capturedspec import Left, NewHost, completed
 
 if TYPE_CHECKING:
     import pathlib
@@ -59,7 +59,7 @@ class Description:
         self._is_new = not self._spec.exists()
         self._text = self._completed(reading, class_name)
 
-    def _completed(self, reading: Reading, class_name: str) -> str | None:
+    def _completed(self, reading: Reading, class_name: str) -> str | Left:
         venv = None if self._saved.build else reading.venv
         if not self._is_new:
             return completed(self._spec.read_text(encoding="utf-8"), class_name, venv)
@@ -72,8 +72,8 @@ class Description:
 
     def plan(self) -> Iterator[str]:
         """Say what becomes of both."""
-        if self._text is None:
-            yield f"keep     envspecs/{self._spec.name}: it says already what is built there"
+        if isinstance(self._text, Left):
+            yield f"keep     envspecs/{self._spec.name}: {self._text.value}"
         elif self._is_changed():
             yield f"spec     envspecs/{self._spec.name}: {'new' if self._is_new else 'takes the class'}"
         if not self._is_same():
@@ -82,7 +82,7 @@ class Description:
 
     def write(self) -> None:
         """Write both; what is there and says the same stays as it is."""
-        if self._text is not None:
+        if not isinstance(self._text, Left):
             write_changed(self._spec, self._text)
         if not self._is_same():
             self._manifest.parent.mkdir(exist_ok=True)
@@ -90,9 +90,9 @@ class Description:
 
     def notes(self, class_name: str) -> Iterator[str]:
         """Say what was written, and how it is used."""
-        if self._text is None:
+        if isinstance(self._text, Left):
             yield (
-                f"envspecs/{self._spec.name} was left as it is, since it says already what is built there; "
+                f"envspecs/{self._spec.name} was left as it is, since {self._text.value}; "
                 f'to take what was captured, let it and its targets say: extends = "classes/{class_name}"'
             )
         else:
