@@ -158,7 +158,11 @@ def _remaking(parser: argparse.ArgumentParser) -> None:
 
 
 def _choosing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--build", metavar="ID", help="this build instead of the staged or previous one")
+    parser.add_argument(
+        "--build",
+        metavar="ID",
+        help="this build, by its id or the beginning of it, instead of the staged or previous one",
+    )
 
 
 def _holding(parser: argparse.ArgumentParser) -> None:

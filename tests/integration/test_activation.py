@@ -190,6 +190,54 @@ def test_what_stands_at_the_link_is_refused_then_adopted(two: Repository) -> Non
     assert any(str(aside) in note for note in adopted["notes"])
 
 
+def test_a_switch_lifts_the_hold_where_what_the_spec_wants_is_current_already(
+    two: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build(two, "1.0")
+    new = build(two, "2.0")
+    for _ in range(2):  # back, and forward again: held at what the spec wants
+        assert two.run("rollback").failure is None
+    (note,) = two.build("--stage").host["notes"]
+    assert "`nox -s switch -- local` moves on" in note
+    assert two.run("switch", "--dry-run").failure is None
+    assert (two.root / "hold.json").exists()
+    capsys.readouterr()
+
+    lifted = two.run("switch").host
+
+    assert (lifted["headline"], lifted["changed"]) == (f"hold lifted: build {new} stays current", True)
+    assert "switch   current" not in capsys.readouterr().err, "nothing is switched"
+    assert (version(two), (two.root / "current").readlink().name) == ("2.0", "4")
+    assert not (two.root / "hold.json").exists()
+    assert two.build().host["notes"] == []
+    assert "nothing is staged" in two.run("switch").message
+
+
+def test_a_hold_at_what_the_spec_does_not_want_is_not_lifted_by_a_switch_alone(two: Repository) -> None:
+    build(two, "1.0")
+    build(two, "2.0")
+    two.run("rollback")
+    assert "nothing is staged" in two.run("switch").message
+    two.spec("demo==1.0")  # another lock is wanted now: what it would be is not known here
+    assert "nothing is staged" in two.run("switch").message
+    assert (two.root / "hold.json").exists()
+
+
+def test_a_build_can_be_named_by_the_beginning_of_its_id(two: Repository) -> None:
+    old = build(two, "1.0")
+    new = build(two, "2.0")
+    length = next(count for count in range(1, 17) if old[:count] != new[:count])
+    if length > 1:
+        assert (
+            f"{old[: length - 1]} begins several" in two.run("rollback", "--build", old[: length - 1]).message
+        )
+    assert two.run("rollback", "--build", old[:8]).host["build"] == old
+    assert two.run("switch", "--build", new[:length]).host["build"] == new
+    refused = two.run("switch", "--build", f"{new[:8]}x")
+    assert refused.document["outcome"] == "refused"
+    assert old in refused.message
+
+
 def test_running_processes_are_named_and_not_moved_by_accident(two: Repository) -> None:
     link = two.folder / "venv"
     build(two, "1.0", host=f'link = "{link}"')

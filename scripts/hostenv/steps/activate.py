@@ -49,7 +49,7 @@ class Activate:
                 f"{state.link} exists and is not hostenv's link",
                 hint="--adopt-link moves it aside, to a name beside it, and puts the link in its place",
             )
-        if state.current_build != self.build or state.hold:
+        if state.current_build != self.build:
             now = f"from build {state.current_build}" if state.current_build else "for the first time"
             lines.append(f"switch   current → build {self.build}, {now}")
         if state.hold and self.hold:

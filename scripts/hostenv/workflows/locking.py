@@ -95,6 +95,13 @@ class Locker:
             )
         return made.locked
 
+    def answering(self, spec: Spec, platform: LockPlatform) -> Lock | None:
+        """Return the lock that lies there where it answers the spec as it is; nothing is resolved."""
+        path = self._fleet.lock_path(spec, python=platform.python, arch=platform.arch)
+        there = lockfile.load(path, document=f"envspecs/locks/{path.name}")
+        stale = there and resolve.plan(spec.lock_owner, spec.env, platform, current=there)
+        return None if stale else there
+
     def _find(
         self, spec: Spec, platform: LockPlatform, path: pathlib.Path, announce: Callable[[], None] | None
     ) -> Locked:

@@ -11,6 +11,8 @@ from hostenv.steps.activate import Activate
 from hostenv.workflows.edits import find_edits
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
+from hostenv.workflows.inputs import inputs_of
+from hostenv.workflows.locking import platform_of
 from hostenv.workflows.switched import notes_of
 
 if TYPE_CHECKING:
@@ -24,10 +26,16 @@ if TYPE_CHECKING:
 
 
 def switch(session: Session, spec: Spec, turn: Turn) -> HostResult:
-    """Activate the staged build, or the one that the operator names; lifts a hold."""
+    """Activate the staged build, or the one that the operator names; lifts a hold.
+
+    Where a hold is all that keeps ``build_env`` from having nothing to do, nothing is staged: it is lifted.
+    """
     request = session.request
     with open_for_writing(session.fleet, spec, turn) as host:
-        receipt = _receipt_of(host, request.build) if request.build else _staged_receipt(host)
+        if request.build:
+            receipt = _receipt_of(host, request.build)
+        else:
+            receipt = _held_receipt(session, host) or _staged_receipt(host)
         return _carry_out(_activation(receipt, request), host, session)
 
 
@@ -87,7 +95,9 @@ def _carry_out(step: Activate, host: OpenHost, session: Session) -> HostResult:
     done = step.apply(host.agent, host.state, who(session.request.session))
     return HostResult(
         host=name,
-        headline=f"build {step.build} is current",
+        headline=f"hold lifted: build {step.build} stays current"
+        if stayed
+        else f"build {step.build} is current",
         changed=True,
         build=step.build,
         path=path,
@@ -104,6 +114,7 @@ def _next(step: Activate, host: OpenHost) -> tuple[str, ...]:
     left = host.state.current_build
     return (f"nox -s switch -- {host.spec.name} --build {left}",) if left else ()
 
+    stayed = step.build == host.state.current_build and host.state.hold and not step.hold
 
 def _staged_receipt(host: OpenHost) -> Mapping[str, Any]:
     if host.state.staged is None:
@@ -131,17 +142,37 @@ def _previous_receipt(host: OpenHost) -> Mapping[str, Any]:
     )
 
 
-def _receipt_of(host: OpenHost, build: str) -> Mapping[str, Any]:
-    """Return the receipt of the last generation that had ``build``: what never passed has none."""
-    if host.state.staged and host.state.staged.build == build:
-        return _staged_receipt(host)
+def _held_receipt(session: Session, host: OpenHost) -> Mapping[str, Any] | None:
+    """Return the current receipt where the host is held at what the spec wants, and nothing waits."""
+    state, spec = host.state, host.spec
+    if state.hold is None or state.waiting or state.current_build is None:
+        return None
+    lock = session.locker.answering(spec, platform_of(spec, state, host.agent))
+    wanted = inputs_of(session.fleet.folder.parent, spec, lock).id if lock else None
+    return state.receipt if wanted == state.current_build else None
+
+
+def _receipt_of(host: OpenHost, word: str) -> Mapping[str, Any]:
+    """Return the receipt of the last generation whose build's id begins with ``word``, or the staged one.
+
+    What never passed its checks has none.
+    """
+    name, staged = host.spec.name, host.state.staged
     known = {receipt["build"]: receipt for receipt in _history(host)}
-    if build not in known or build not in host.state.builds:
-        there = ", ".join(name for name in known if name in host.state.builds) or "none"
+    if staged:
+        known[staged.build] = _staged_receipt(host)
+    there = [each for each in known if each in host.state.builds]
+    fitting = [word] if word in there else [each for each in there if each.startswith(word)]
+    if len(fitting) > 1:
         raise RefusedError(
-            f"{host.spec.name}: no build {build} that was current or is staged", hint=f"there: {there}"
+            f"{name}: {word} begins several builds: {', '.join(fitting)}", hint="say more of it"
         )
-    return known[build]
+    if not fitting:
+        raise RefusedError(
+            f"{name}: no build {word} that was current or is staged",
+            hint=f"there: {', '.join(there) or 'none'}",
+        )
+    return known[fitting[0]]
 
 
 def _history(host: OpenHost) -> list[Mapping[str, Any]]:
