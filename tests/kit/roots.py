@@ -20,6 +20,7 @@ def root_state(*, arch: str = "x86_64", glibc: str | None = "2.34", free: int = 
         "builds": [],
         "unsound": [],
         "generation": None,
+        "astray": None,
         "receipt": None,
         "generations": [],
         "staged": None,

@@ -39,6 +39,7 @@ STATE: dict[str, Any] = {
     "unwritable": None,
     "builds": [OLD, NEW],
     "unsound": [],
+    "astray": None,
     "generation": 7,
     "receipt": {"build": NEW},
     "generations": [6, 7],

@@ -103,6 +103,9 @@ def locate(root: str, path: Optional[str]) -> Tuple[str, Optional[str]]:
     if path is None:
         wanted = os.path.join(layout.current, "env")
         missing = f"nothing is current under {layout.root}"
+        astray = layout.astray()
+        if astray:
+            raise AgentError(astray, hint="nox -s build_env -- HOST mends it", outcome="refused")
     else:
         wanted = os.path.expanduser(path) if path[:1] in {"/", "~"} else layout.build(path)
         hint, missing = "name the folder that holds bin/ and lib/", f"{wanted} is not a virtual environment"

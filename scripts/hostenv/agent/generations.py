@@ -39,9 +39,9 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
     another session moved one of them since, so that nobody's rollback is undone by a build that began before.
 
     The generation, with its receipt inside, is complete and durable before the pointer moves; a build that
-    is current already gets no other one. ``hold`` becomes the host's hold, before the pointer moves, so that
-    a rollback cut short is not undone by the next build; ``None`` lifts it, after. Returns the generation's
-    number, the previous one, and the processes that ran through ``link``.
+    is current already gets no other one, unless what leads to it is broken. ``hold`` becomes the host's hold,
+    before the pointer moves, so that a rollback cut short is not undone by the next build; ``None`` lifts it,
+    after. Returns the generation's number, the previous one, and the processes that ran through ``link``.
     """
     del wire
     layout = Layout(root)
@@ -51,7 +51,9 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
         before = layout.current_number()
         _check_seen(layout, before, seen)
         _sweep(layout)
-        moves = before is None or (layout.receipt(before) or {}).get("build") != build
+        receipt_now = (layout.receipt(before) or {}) if before is not None else {}
+        mends = layout.astray() is not None and receipt_now.get("build") == build
+        moves = mends or receipt_now.get("build") != build
         through = _running_through(layout, link) if before is not None and moves else []
         if through and not despite_running:
             raise _RunningError(through)
@@ -59,7 +61,8 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
             _check_link(layout, link)
         if hold:
             write_json(layout.hold, {**hold, "since": time.time()})
-        number = _move(layout, before, build, {**receipt, "activated": who}) if moves else before
+        left = receipt_now.get("previous") if mends else before  # what is mended is nothing to go back to
+        number = _move(layout, left, build, {**receipt, "activated": who}) if moves else before
         _forget(layout.staged)
         if not hold:
             _forget(layout.hold)

@@ -104,6 +104,7 @@ def builds(wire: Wire, *, root: str) -> Dict[str, Any]:
             for path in (*orphaned_caches(layout).values(), *stale_generations(layout))
         ],
         "unknown": seen.unknown,
+        "astray": layout.astray(),
     }
 
 

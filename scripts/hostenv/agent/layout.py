@@ -102,6 +102,29 @@ class Layout:
         """Return what was written when a generation was made."""
         return read_json(os.path.join(self.generation(number), "receipt.json"))
 
+    def astray(self) -> Optional[str]:
+        """Say where ``current/env`` leads if not to the build that its receipt names; ``None``: it does.
+
+        A build that is gone is another matter: the link still names it.
+        """
+        number = self.current_number()
+        if number is None:
+            return None
+        env = os.path.join(self.generation(number), "env")
+        build = (self.receipt(number) or {}).get("build")
+        if not (isinstance(build, str) and is_identifier(build)):
+            return f"generation {number} has no receipt that names a build"
+        try:
+            target = os.readlink(env)
+        except PermissionError:
+            return None
+        except OSError as error:
+            missing = error.errno == errno.ENOENT
+            return f"{env} is missing" if missing else f"{env} is not the link that hostenv makes"
+        if os.path.realpath(env) == os.path.realpath(self.build(build)):
+            return None
+        return f"{env} leads to {target}, not to build {build} as its receipt says"
+
     def finished_builds(self) -> List[str]:
         """Return the ids of all finished builds: what bears an id is finished."""
         return sorted(name for name in _names(self.builds) if _ID.match(name))
@@ -164,6 +187,7 @@ def state(wire: Wire, root: str, link: Optional[str] = None) -> Dict[str, Any]:
         "builds": layout.sound_builds(),
         "unsound": sorted(set(layout.finished_builds()) - set(layout.sound_builds())),
         "generation": number,
+        "astray": layout.astray(),
         "receipt": None if number is None else layout.receipt(number),
         "generations": layout.generation_numbers(),
         "staged": read_json(layout.staged),

@@ -96,7 +96,8 @@ class RootBuilds:
     """The operation ``builds.list``, typed.
 
     ``unfinished`` is what killed sessions left, ``orphans`` are receipts and JIT caches of builds that are
-    gone; ``unknown``: why some processes could not be looked into.
+    gone; ``unknown``: why some processes could not be looked into. ``astray``: what of ``current`` does not
+    lead where its receipt says, ``None``: nothing.
     """
 
     root: str
@@ -105,6 +106,7 @@ class RootBuilds:
     unfinished: tuple[Leftover, ...]
     orphans: tuple[Leftover, ...]
     unknown: tuple[str, ...]
+    astray: str | None
 
     @classmethod
     def from_answer(cls, answer: Any, host: str) -> RootBuilds:
@@ -120,4 +122,5 @@ class RootBuilds:
             unfinished=table.get("unfinished", list_of(table_of(Leftover.from_table))),
             orphans=table.get("orphans", list_of(table_of(Leftover.from_table))),
             unknown=table.get("unknown", list_of(text)),
+            astray=table.get("astray", optional(text)),
         )

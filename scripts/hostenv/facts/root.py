@@ -66,8 +66,9 @@ class RootState:
     """The operation ``root.state``, typed. ``free`` is in bytes; ``receipt`` that of the current generation.
 
     ``unwritable`` is what keeps the root from being written, ``None``: nothing. ``unsound`` are finished
-    builds whose interpreter is gone. ``link_state`` is ``ours``, ``absent`` or ``other``; ``None`` where the
-    spec wants no link. ``glibc`` is ``None`` on a host with another C library.
+    builds whose interpreter is gone. ``astray`` is what of ``current`` does not lead to the build that its
+    receipt names, ``None``: it does, or nothing is current. ``link_state`` is ``ours``, ``absent`` or
+    ``other``; ``None`` where the spec wants no link. ``glibc`` is ``None`` on a host with another C library.
     """
 
     root: str
@@ -80,6 +81,7 @@ class RootState:
     builds: tuple[str, ...]
     unsound: tuple[str, ...]
     generation: int | None
+    astray: str | None
     receipt: Mapping[str, object]
     generations: tuple[int, ...]
     staged: Staged | None
@@ -89,7 +91,9 @@ class RootState:
 
     @property
     def current_build(self) -> str | None:
-        """The id of the build that is current, if its interpreter is still there."""
+        """The id of the build that is current, if ``current`` leads there and its interpreter is there."""
+        if self.astray:
+            return None
         build = self.receipt.get("build")
         return build if isinstance(build, str) and build in self.builds else None
 
@@ -118,6 +122,7 @@ class RootState:
             builds=table.get("builds", list_of(text)),
             unsound=table.get("unsound", list_of(text)),
             generation=table.get("generation", optional(integer)),
+            astray=table.get("astray", optional(text)),
             receipt=table.get("receipt", _receipt),
             generations=table.get("generations", list_of(integer)),
             staged=table.get("staged", optional(table_of(Staged.from_table))),

@@ -54,6 +54,9 @@ def print_builds(hosts: Sequence[HostBuilds], out: Console) -> None:
         for left in found.unfinished:
             words = f"  unfinished  {printable(left.path)}  {megabytes(left.size)}; prune removes it"
             out.print(Text(words, "yellow"), soft_wrap=True)
+        if found.astray:
+            words = f"  broken      {printable(found.astray)}; `nox -s build_env -- {host.host}` mends it"
+            out.print(Text(words, "bold red"), soft_wrap=True)
         for why in found.unknown:
             out.print(Text(f"  unknown     {printable(why)}", "magenta"), soft_wrap=True)
 
@@ -135,5 +138,6 @@ def _document(host: HostBuilds) -> dict[str, object]:
         "unfinished": [asdict(each) for each in found.unfinished] if found else [],
         "orphans": [asdict(each) for each in found.orphans] if found else [],
         "unknown": list(found.unknown) if found else [],
+        "astray": found.astray if found else None,
         "seconds": round(host.seconds, 3),
     }

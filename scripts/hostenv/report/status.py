@@ -145,6 +145,8 @@ def _remarks(line: HostLine) -> Iterator[tuple[str, str]]:
 def _of_status(line: HostLine, status: HostStatus) -> Iterator[tuple[str, str]]:
     if status.state.unwritable and line.spec.host.mode is Mode.MANAGE:
         yield f"{status.state.root} cannot be written: {status.state.unwritable}", "bold red"
+    if status.state.astray:
+        yield f"{status.state.astray}; `nox -s build_env -- {line.name}` mends it", "bold red"
     hold = status.state.hold
     if hold:
         since = dt.datetime.fromtimestamp(hold.since, dt.UTC)
@@ -197,6 +199,7 @@ def _document(line: HostLine) -> dict[str, object]:
         "identity": line.identity,
         "build": status.state.current_build if status else None,
         "generation": status.state.generation if status else None,
+        "astray": status.state.astray if status else None,
         "staged": status.state.waiting if status else None,
         "hold": {"by": status.state.hold.by, "why": status.state.hold.why}
         if status and status.state.hold

@@ -51,6 +51,7 @@ class Activate:
             )
         if state.current_build != self.build:
             now = f"from build {state.current_build}" if state.current_build else "for the first time"
+            now = f"anew: {state.astray}" if state.astray else now
             lines.append(f"switch   current → build {self.build}, {now}")
         if state.hold and self.hold:
             lines.insert(0, f"held     by {state.hold.by}: {state.hold.why}")

@@ -136,7 +136,8 @@ class Run:
     def _judged(self, facts: Mapping[str, Any]) -> Verdict:
         from hostenv.workflows.judging import judged  # noqa: PLC0415  a run with nothing to do stays quick
 
-        return judged(self._spec, facts)
+        is_new = self.id not in self._host.state.builds
+        return judged(self._session, self._host, self._path, facts, is_new=is_new)
 
     def _failed(self, facts: Mapping[str, Any], verdict: Verdict) -> HostResult:
         error = CheckError(
@@ -253,27 +254,36 @@ class Run:
     def _finish(self, receipt: Mapping[str, object]) -> Activate | Stage | None:
         """Return the last step: a switch, or a stage where the spec, the operator or a hold wants one.
 
-        For a build that is current a switch only makes the link, and what does not switch is nothing.
+        For a build that is current a switch only makes the link, and what does not switch is nothing. Where
+        ``current`` no longer leads to the build that it names, it is made to, whatever else is wanted.
         """
         request = self._session.request
         stays = request.stage or self._host.state.hold is not None
+        hold: Mapping[str, str] | None = None
         if self._host.state.current_build == self.id:
             if stays:
                 return None
+        elif self._host.state.astray and self._host.state.receipt.get("build") == self.id:
+            kept = self._host.state.hold  # mending moves nobody to another build
+            hold = {"by": kept.by, "why": kept.why} if kept else None
         elif stays or self._spec.build.activate is ActivateMode.MANUAL:
             return Stage(build=self.id, receipt=receipt)
         return Activate(
             build=self.id,
             receipt=receipt,
+            hold=hold,
             adopt_link=request.adopt_link,
             despite_running=request.despite_running,
         )
 
     def _held(self) -> tuple[str, ...]:
-        hold = self._host.state.hold
+        hold, state = self._host.state.hold, self._host.state
         if hold is None:
             return ()
-        return (f"held by {hold.by}: {hold.why}; `nox -s switch -- {self._spec.name}` moves on",)
+        broken: tuple[str, ...] = ()
+        if state.astray and (build := state.receipt.get("build")) != self.id:
+            broken = (f"{state.astray}; `nox -s switch -- {self._spec.name} --build {build}` mends it",)
+        return (*broken, f"held by {hold.by}: {hold.why}; `nox -s switch -- {self._spec.name}` moves on")
 
     def _receipt(self, facts: Mapping[str, Any], verdict: Verdict) -> Mapping[str, object]:
         inputs = self._make.inputs

@@ -88,6 +88,8 @@ def _venv(spec: Spec, state: RootState, given: str | None) -> str:
         return str(spec.capture.venv)
     if state.current_build:
         return f"{state.root}/builds/{state.current_build}"
+    if state.astray:
+        raise RefusedError(f"{spec.name}: {state.astray}", hint=f"nox -s build_env -- {spec.name} mends it")
     raise RefusedError(
         f"{spec.name}: nothing is current under {state.root}, and the spec has no capture.venv",
         hint="--venv PATH names an environment made otherwise",

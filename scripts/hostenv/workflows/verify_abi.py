@@ -226,6 +226,9 @@ def _place(reach: Reach, spec: Spec, request: Request) -> tuple[str, str | None]
     """Return the environment to judge and where its answer is kept: never in a foreign environment."""
     if request.venv is None:
         state = read_state(reach.agent, spec)
+        if state.astray:
+            hint = f"nox -s build_env -- {spec.name} mends it"
+            raise RefusedError(f"{spec.name}: {state.astray}", hint=hint)
         if state.current_build is None:
             raise RefusedError(
                 f"{spec.name}: nothing is current under {state.root}",
