@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kit.repository import listing
+from hostenv.machine.agent import Agent
+from kit.repository import Ran, listing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kit.repository import Repository
 
 VERSION = "import demo; print(demo.VERSION)"
@@ -106,6 +111,74 @@ def test_a_rollback_switches_first_and_then_says_whether_the_build_is_as_it_was_
     assert (two.root / "hold.json").exists()
 
 
+def unmade(two: Repository) -> None:
+    """Make two builds, the second current, and take from the first one what it keeps of its making."""
+    build(two, "1.0")
+    (two.current / ".hostenv/facts.json").unlink()
+    build(two, "2.0")
+
+
+def manifest_lost(two: Repository) -> None:
+    """The same, where the first build was edited, and only its manifest is gone."""
+    build(two, "1.0")
+    (two.current / ".hostenv/manifest.z").unlink()
+    (two.site() / "demo/words.txt").write_text("edited by hand\n")
+    build(two, "2.0")
+
+
+@pytest.mark.parametrize(
+    ("damage", "outcome", "why"),
+    [
+        (unmade, "checks", "keeps nothing of its making"),
+        (manifest_lost, "failed", "keeps no manifest: No such file"),
+    ],
+)
+def test_a_rollback_that_cannot_be_verified_says_so_and_that_it_switched(
+    two: Repository, damage: Callable[[Repository], None], outcome: str, why: str
+) -> None:
+    damage(two)
+    ran = two.run("rollback")
+    assert version(two) == "1.0"
+    require_told(two, ran, outcome)
+    assert "is current again, but could not be verified: " in ran.message
+    assert why in ran.message
+    assert not [note for note in ran.host["notes"] if "as it was built" in note]
+
+
+@pytest.mark.parametrize(("what", "outcome"), [("connection", "unreachable"), ("bug", "failed")])
+def test_what_ends_the_verification_of_a_rollback_does_not_unsay_the_switch(
+    two: Repository, monkeypatch: pytest.MonkeyPatch, what: str, outcome: str
+) -> None:
+    build(two, "1.0")
+    build(two, "2.0")
+    call = Agent.call
+
+    def break_at_look(agent: Agent, operation: str, /, **more: Any) -> Any:
+        if operation == "environment.look" and what == "bug":
+            raise KeyError("this is the bug")
+        if operation == "environment.look":
+            os.kill(agent._channel._process.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        return call(agent, operation, **more)
+
+    monkeypatch.setattr(Agent, "call", break_at_look)
+    if what == "bug":
+        with pytest.raises(KeyError, match="this is the bug"):
+            two.run("rollback")
+        told = json.loads((two.folder / "result.json").read_text())
+        ran = Ran(error=None, failure=None, document=told)
+    else:
+        ran = two.run("rollback")
+        assert "is current again, but could not be verified: " in ran.message
+    assert version(two) == "1.0"
+    require_told(two, ran, outcome)
+
+
+def require_told(two: Repository, ran: Ran, outcome: str) -> None:
+    """Require that a rollback's JSON says that it switched, and that not all is well."""
+    assert (ran.document["outcome"], ran.host["changed"]) == (outcome, True)
+    assert (ran.host["build"], ran.host["generation"]) == (two.current.name, 3)
+
+
 def test_a_switch_lifts_the_hold(two: Repository) -> None:
     build(two, "1.0")
     build(two, "2.0")
@@ -115,6 +188,54 @@ def test_a_switch_lifts_the_hold(two: Repository) -> None:
     assert version(two) == "2.0"
     assert not (two.root / "hold.json").exists()
     assert two.build().host["notes"] == []
+
+
+def test_a_switch_lifts_the_hold_where_what_the_spec_wants_is_current_already(
+    two: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build(two, "1.0")
+    new = build(two, "2.0")
+    for _ in range(2):  # back, and forward again: held at what the spec wants
+        assert two.run("rollback").failure is None
+    (note,) = two.build("--stage").host["notes"]
+    assert "`nox -s switch -- local` moves on" in note
+    assert two.run("switch", "--dry-run").failure is None
+    assert (two.root / "hold.json").exists()
+    capsys.readouterr()
+
+    lifted = two.run("switch").host
+
+    assert (lifted["headline"], lifted["changed"]) == (f"hold lifted: build {new} stays current", True)
+    assert "switch   current" not in capsys.readouterr().err, "nothing is switched"
+    assert (version(two), (two.root / "current").readlink().name) == ("2.0", "4")
+    assert not (two.root / "hold.json").exists()
+    assert two.build().host["notes"] == []
+    assert "nothing is staged" in two.run("switch").message
+
+
+def test_a_hold_at_what_the_spec_does_not_want_is_not_lifted_by_a_switch_alone(two: Repository) -> None:
+    build(two, "1.0")
+    build(two, "2.0")
+    two.run("rollback")
+    assert "nothing is staged" in two.run("switch").message
+    two.spec("demo==1.0")  # another lock is wanted now: what it would be is not known here
+    assert "nothing is staged" in two.run("switch").message
+    assert (two.root / "hold.json").exists()
+
+
+def test_a_build_can_be_named_by_the_beginning_of_its_id(two: Repository) -> None:
+    old = build(two, "1.0")
+    new = build(two, "2.0")
+    length = next(count for count in range(1, 17) if old[:count] != new[:count])
+    if length > 1:
+        assert (
+            f"{old[: length - 1]} begins several" in two.run("rollback", "--build", old[: length - 1]).message
+        )
+    assert two.run("rollback", "--build", old[:8]).host["build"] == old
+    assert two.run("switch", "--build", new[:length]).host["build"] == new
+    refused = two.run("switch", "--build", f"{new[:8]}x")
+    assert refused.document["outcome"] == "refused"
+    assert old in refused.message
 
 
 def test_a_held_host_that_has_what_the_spec_wants_stays_held(two: Repository) -> None:
@@ -188,54 +309,6 @@ def test_what_stands_at_the_link_is_refused_then_adopted(two: Repository) -> Non
     (aside,) = two.folder.glob("venv.before-hostenv-*")
     assert (aside / "by-hand").read_text() == "precious"
     assert any(str(aside) in note for note in adopted["notes"])
-
-
-def test_a_switch_lifts_the_hold_where_what_the_spec_wants_is_current_already(
-    two: Repository, capsys: pytest.CaptureFixture[str]
-) -> None:
-    build(two, "1.0")
-    new = build(two, "2.0")
-    for _ in range(2):  # back, and forward again: held at what the spec wants
-        assert two.run("rollback").failure is None
-    (note,) = two.build("--stage").host["notes"]
-    assert "`nox -s switch -- local` moves on" in note
-    assert two.run("switch", "--dry-run").failure is None
-    assert (two.root / "hold.json").exists()
-    capsys.readouterr()
-
-    lifted = two.run("switch").host
-
-    assert (lifted["headline"], lifted["changed"]) == (f"hold lifted: build {new} stays current", True)
-    assert "switch   current" not in capsys.readouterr().err, "nothing is switched"
-    assert (version(two), (two.root / "current").readlink().name) == ("2.0", "4")
-    assert not (two.root / "hold.json").exists()
-    assert two.build().host["notes"] == []
-    assert "nothing is staged" in two.run("switch").message
-
-
-def test_a_hold_at_what_the_spec_does_not_want_is_not_lifted_by_a_switch_alone(two: Repository) -> None:
-    build(two, "1.0")
-    build(two, "2.0")
-    two.run("rollback")
-    assert "nothing is staged" in two.run("switch").message
-    two.spec("demo==1.0")  # another lock is wanted now: what it would be is not known here
-    assert "nothing is staged" in two.run("switch").message
-    assert (two.root / "hold.json").exists()
-
-
-def test_a_build_can_be_named_by_the_beginning_of_its_id(two: Repository) -> None:
-    old = build(two, "1.0")
-    new = build(two, "2.0")
-    length = next(count for count in range(1, 17) if old[:count] != new[:count])
-    if length > 1:
-        assert (
-            f"{old[: length - 1]} begins several" in two.run("rollback", "--build", old[: length - 1]).message
-        )
-    assert two.run("rollback", "--build", old[:8]).host["build"] == old
-    assert two.run("switch", "--build", new[:length]).host["build"] == new
-    refused = two.run("switch", "--build", f"{new[:8]}x")
-    assert refused.document["outcome"] == "refused"
-    assert old in refused.message
 
 
 def test_running_processes_are_named_and_not_moved_by_accident(two: Repository) -> None:

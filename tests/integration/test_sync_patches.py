@@ -197,6 +197,28 @@ def test_a_target_edited_by_hand_stops_until_the_edits_are_discarded(trio: Trio,
     assert sync(trio)["one"]["headline"] == "nothing to do"
 
 
+def test_a_target_that_keeps_nothing_to_compare_with_is_not_taken_for_unedited(trio: Trio) -> None:
+    sync(trio)
+    build = trio.current("one")
+    (build / ".hostenv/facts.json").unlink()
+    before = listing(build)
+    for words in ((), ("--discard-edits",)):
+        ran = trio.run("sync_patches", "ref", *TARGETS, *words)
+        told = {each["host"]: each["outcome"] for each in ran.document["hosts"]}
+        assert told == {"one": "refused", "two": "done"}
+        assert "whether its current build was edited by hand is unknown" in ran.message
+        assert listing(build) == before
+    trio.done("build_env", "one", "--remake")
+    assert sync(trio)["one"]["headline"] == "nothing to do"
+
+
+def test_a_reference_that_keeps_nothing_to_compare_with_is_not_taken_for_unedited(trio: Trio) -> None:
+    (trio.current("ref") / ".hostenv/facts.json").unlink()
+    ran = trio.run("sync_patches", "ref", *TARGETS)
+    assert "whether it was edited is unknown" in ran.message
+    assert not trio.root("one").exists()
+
+
 def _edit(trio: Trio, edit: str) -> str:
     """Edit the current build of ``one`` as people do; return the path that must be named."""
     site = trio.site("one")

@@ -58,8 +58,24 @@ class Edits:
         )
 
 
-def find_edits(session: Session, host: OpenHost, build: str | None = None) -> Edits | None:
-    """Hold a build, or the current one, against the manifest of its making.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unknown:
+    """A build of which nobody can say whether it was edited: that is not the same as no edits."""
+
+    path: str
+    why: str
+
+    def refusal(self, host: str) -> RefusedError:
+        """Return the error that says so: what cannot be told apart cannot be saved either."""
+        return RefusedError(
+            f"{host}: whether its current build was edited by hand is unknown: {self.why}",
+            hint=f"nox -s build_env -- {host} --remake makes it anew; what is wanted of {self.path} "
+            "has to be copied aside before",
+        )
+
+
+def find_edits(session: Session, host: OpenHost, build: str | None) -> Edits | Unknown | None:
+    """Hold a build, or the current one, against the manifest of its making; ``None``: nothing was edited.
 
     One walk where nothing was touched.
     """
@@ -78,19 +94,19 @@ def look_at(session: Session, host: OpenHost, build: str | None = None) -> Envir
     return environment
 
 
-def edits_in(session: Session, environment: Environment) -> Edits | None:
-    """Hold a build that was looked at against the manifest of its making."""
-    build = environment.look.build
+def edits_in(session: Session, environment: Environment) -> Edits | Unknown | None:
+    """Hold a build that was looked at against the manifest of its making; ``None``: nothing was edited."""
+    build, path = environment.look.build, environment.look.path
     kept, tree = environment.look.kept, environment.tree
-    if (
-        build is None
-        or kept is None
-        or (tree.fingerprint is not None and tree.fingerprint == kept.fingerprint)
-    ):
+    if build is None:
+        return Unknown(path=path, why=f"{path} is no build of hostenv")
+    if kept is None:
+        return Unknown(path=path, why=f"{path} keeps nothing of its making to compare with")
+    if tree.fingerprint is not None and tree.fingerprint == kept.fingerprint:
         return None
     return Edits(
         build=build,
-        path=environment.look.path,
+        path=path,
         site=environment.look.site or "",
         differences=environment.kept_manifest().differences(environment.manifest(session.listener)),
         problems=tree.problems,

@@ -78,7 +78,9 @@ class Reference:
         if look.build != self.inputs.id:
             yield f"build {look.build} is current there, and its spec makes build {self.inputs.id}"
         yield from (f"{each.path} {each.reason}" for each in tree.problems)
-        if look.kept and tree.fingerprint != look.kept.fingerprint:
+        if look.kept is None:
+            yield f"{look.path} keeps nothing of its making: whether it was edited is unknown"
+        elif tree.fingerprint != look.kept.fingerprint:
             kept = self.environment.kept_manifest()
             for each in kept.differences(self.environment.manifest(self._session.listener)):
                 yield f"{each.change:<8} {each.path}"

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hostenv.agent.amounts import counted
-from hostenv.errors import CheckError, RefusedError
+from hostenv.errors import BugError, CheckError, HostenvError, RefusedError
 from hostenv.steps.activate import Activate
-from hostenv.workflows.edits import find_edits
+from hostenv.workflows.edits import Unknown, find_edits
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.inputs import inputs_of
@@ -54,12 +54,22 @@ def rollback(session: Session, spec: Spec, turn: Turn) -> HostResult:
 
 
 def _verified(result: HostResult, host: OpenHost, session: Session) -> HostResult:
-    """Say whether what is current again is what was built: the error comes after the switch, which stands."""
+    """Say whether what is current again is what was built.
+
+    Whatever comes of that, the switch was made and stands: the result says so, an error is part of it.
+    """
     name = host.spec.name
     session.listener.phase(name, "verify")
-    edits = find_edits(session, host, result.build)
+    try:
+        edits = find_edits(session, host, result.build)
+    except HostenvError as raised:
+        return replace(result, error=type(raised)(_unverified(result, raised.message), hint=_again(name)))
+    except Exception as bug:  # noqa: BLE001  told like any bug, but not instead of what was done
+        return replace(result, error=BugError(name, bug))
     if edits is None:
         return replace(result, notes=("it is as it was built, file by file", *result.notes))
+    if isinstance(edits, Unknown):
+        return replace(result, error=CheckError(_unverified(result, edits.why), hint=_again(name)))
     count = len(edits.differences) + len(edits.problems)
     error = CheckError(
         f"{name}: build {result.build} is current again, and {counted(count, 'file')} of it "
@@ -67,6 +77,15 @@ def _verified(result: HostResult, host: OpenHost, session: Session) -> HostResul
         hint=f"nox -s builds -- {name} shows others that were current; --build ID goes to one of them",
     )
     return replace(result, error=error)
+
+
+def _unverified(result: HostResult, why: str) -> str:
+    why = why.removeprefix(f"{result.host}: ")
+    return f"{result.host}: build {result.build} is current again, but could not be verified: {why}"
+
+
+def _again(host: str) -> str:
+    return f"nox -s match -- REFERENCE {host} verifies it; another rollback would go forward again"
 
 
 def _activation(
@@ -93,6 +112,7 @@ def _carry_out(step: Activate, host: OpenHost, session: Session) -> HostResult:
     if session.request.dry_run:
         return HostResult(host=name, headline="dry run: nothing was changed", build=step.build, path=path)
     done = step.apply(host.agent, host.state, who(session.request.session))
+    stayed = step.build == host.state.current_build and host.state.hold and not step.hold
     return HostResult(
         host=name,
         headline=f"hold lifted: build {step.build} stays current"
@@ -114,13 +134,22 @@ def _next(step: Activate, host: OpenHost) -> tuple[str, ...]:
     left = host.state.current_build
     return (f"nox -s switch -- {host.spec.name} --build {left}",) if left else ()
 
-    stayed = step.build == host.state.current_build and host.state.hold and not step.hold
 
 def _staged_receipt(host: OpenHost) -> Mapping[str, Any]:
     if host.state.staged is None:
         name = host.spec.name
         raise RefusedError(f"{name}: nothing is staged", hint=f"nox -s build_env -- {name} --stage")
     return {**host.state.staged.receipt, "build": host.state.staged.build}
+
+
+def _held_receipt(session: Session, host: OpenHost) -> Mapping[str, Any] | None:
+    """Return the current receipt where the host is held at what the spec wants, and nothing waits."""
+    state, spec = host.state, host.spec
+    if state.hold is None or state.waiting or state.current_build is None:
+        return None
+    lock = session.locker.answering(spec, platform_of(spec, state, host.agent))
+    wanted = inputs_of(session.fleet.folder.parent, spec, lock).id if lock else None
+    return state.receipt if wanted == state.current_build else None
 
 
 def _previous_receipt(host: OpenHost) -> Mapping[str, Any]:
@@ -140,16 +169,6 @@ def _previous_receipt(host: OpenHost) -> Mapping[str, Any]:
         f"{name}: the build of generation {previous}, which was current before, is gone",
         hint=f"{there}; --build ID goes back to another that was current",
     )
-
-
-def _held_receipt(session: Session, host: OpenHost) -> Mapping[str, Any] | None:
-    """Return the current receipt where the host is held at what the spec wants, and nothing waits."""
-    state, spec = host.state, host.spec
-    if state.hold is None or state.waiting or state.current_build is None:
-        return None
-    lock = session.locker.answering(spec, platform_of(spec, state, host.agent))
-    wanted = inputs_of(session.fleet.folder.parent, spec, lock).id if lock else None
-    return state.receipt if wanted == state.current_build else None
 
 
 def _receipt_of(host: OpenHost, word: str) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from hostenv.errors import InputError, RefusedError, UnreachableError
 from hostenv.machine.fleet import Turn
 from hostenv.workflows.build_env import More, run_on
 from hostenv.workflows.capture import capture
-from hostenv.workflows.edits import edits_in, look_at, save_edits
+from hostenv.workflows.edits import Unknown, edits_in, look_at, save_edits
 from hostenv.workflows.host import open_for_writing, who
 from hostenv.workflows.reference import Reference
 from hostenv.workflows.taking import open_for_reading
@@ -110,6 +110,8 @@ def _on_target(session: Session, spec: Spec, turn: Turn, reference: Reference) -
         session.listener.phase(spec.name, "look")
         current = look_at(session, host)
         edits = edits_in(session, current) if current else None
+        if isinstance(edits, Unknown):
+            raise edits.refusal(spec.name)
         if edits and not session.request.discard_edits:
             raise edits.refusal(spec.name)
         more = More(
