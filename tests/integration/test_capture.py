@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -19,8 +20,6 @@ from kit.trio import Trio, digests
 from kit.wheels import build_wheel
 
 if TYPE_CHECKING:
-    import pathlib
-
     from kit.repository import Repository
 
 
@@ -143,18 +142,66 @@ def test_what_cannot_be_explained_is_named_and_the_session_fails(trio: Trio) -> 
 
 def test_stale_bytecode_is_told_of_and_bytecode_that_python_runs_is_not_let_pass(trio: Trio) -> None:
     (site,) = (trio.repository.folder / "hand-made").glob("lib/python3*/site-packages")
-    program = (
-        "import sys, py_compile as c\n"
-        "c.compile(sys.argv[1], invalidation_mode=c.PycInvalidationMode[sys.argv[2]])"
-    )
-    source = f"{site}/demo/__init__.py"
-    subprocess.run([sys.executable, "-c", program, source, "TIMESTAMP"], check=True)
-    (site / "demo/__init__.py").write_text(DEMO.replace("1.0", "edited after it was compiled"))
+    source = site / "demo/__init__.py"
+    compile_to(source, "TIMESTAMP")
+    source.write_text(DEMO.replace("1.0", "edited after it was compiled"))
     ran = trio.done("capture", "ref")
     assert any("bytecode" in note for note in ran.host["notes"])
-    subprocess.run([sys.executable, "-c", program, source, "UNCHECKED_HASH"], check=True)
+    compile_to(source, "UNCHECKED_HASH")
     ran = trio.run("capture", "ref")
     assert "nobody's demo/__pycache__/__init__.cpython" in ran.message
+
+
+def compile_to(source: pathlib.Path, mode: str) -> pathlib.Path:
+    """Compile a module in a process of its own, and return the bytecode."""
+    program = (
+        "import sys, py_compile as c\n"
+        "print(c.compile(sys.argv[1], doraise=True, invalidation_mode=c.PycInvalidationMode[sys.argv[2]]))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, source, mode], check=True, capture_output=True, text=True
+    )
+    return pathlib.Path(ran.stdout.strip())
+
+
+@pytest.mark.parametrize("mode", ["TIMESTAMP", "CHECKED_HASH"])
+def test_bytecode_that_python_compiles_anew_stops_neither_sync_nor_match(trio: Trio, mode: str) -> None:
+    (site,) = (trio.repository.folder / "hand-made").glob("lib/python3*/site-packages")
+    source = site / "demo/__init__.py"
+    stale = compile_to(source, mode)
+    source.write_text(DEMO.replace("1.0", "edited after it was compiled"))
+    trio.done("capture", "ref")
+    target(trio, "one")
+
+    trio.done("sync_patches", "ref", "one")
+
+    assert trio.done("sync_patches", "ref", "one").host["headline"] == "nothing to do"
+    assert trio.done("match", "ref", "one").document["equal"] is True
+    manifest = trio.repository.path / "envspecs/manifests/ref.json"
+    assert trio.done("match", "one", "--manifest", str(manifest)).document["equal"] is True
+    other = trio.repository.folder / "hand-made-too"
+    venv = trio.repository.folder / "hand-made"
+    shutil.copytree(venv, other, symlinks=True)
+    script = other / "bin/demo"
+    script.write_text(script.read_text().replace(str(venv), str(other)))
+    (other / stale.relative_to(venv)).unlink()
+    assert trio.done("match", "ref", f"ref:{other}").document["equal"] is True
+    assert trio.done("match", f"ref:{other}", "--manifest", str(manifest)).document["equal"] is True
+
+    compile_to(source, "UNCHECKED_HASH")
+    ran = trio.run("match", "ref", "one", f"ref:{other}")
+    assert ran.failure is not None
+    for each in ran.document["targets"]:
+        (found,) = [one["path"] for group in each["distributions"] for one in group["differing"]]
+        assert found.endswith(f"site-packages/demo/__pycache__/{stale.name}")
+
+
+def target(trio: Trio, host: str) -> None:
+    """Write the spec of a target that takes what was captured."""
+    (trio.repository.path / f"envspecs/{host}.toml").write_text(
+        'extends = "classes/ref-captured"\n[host]\ntransport = "local"\n'
+        f'root = {json.dumps(str(trio.root(host)))}\n[build]\nmin-free = "1MiB"\n'
+    )
 
 
 def test_editable_installations_are_refused_by_name(trio: Trio) -> None:

@@ -73,7 +73,8 @@ def run_regardless(wire: Any = None, *, root: str, paths: Sequence[str]) -> List
     """Return those of ``paths`` that Python runs whatever a source says.
 
     Bytecode with an unchecked hash, and what lies outside of ``__pycache__``. Other bytecode that does not
-    match its source is compiled anew by whoever imports it.
+    match its source is compiled anew by whoever imports it; under ``__pycache__``, what is not there is not
+    run, but what cannot be read may be.
     """
     del wire
     return [path for path in paths if _is_run_regardless(root, path)]
@@ -84,6 +85,8 @@ def _is_run_regardless(root: str, path: str) -> bool:
         return True
     try:
         header = _read(os.path.join(root, path), HEADER.size)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:
         return True
     return len(header) == HEADER.size and HEADER.unpack(header)[1] == UNCHECKED_HASH

@@ -264,15 +264,18 @@ def demands_of(reference: Environment, target: Environment) -> Demands:
 def besides(
     demands: Demands, reference: Environment, target: Environment, differences: Sequence[Difference]
 ) -> Demands:
-    """Return demands that leave aside what a hand-made reference has in a form of its own.
+    """Return demands that leave aside what a hand-made environment has in a form of its own.
 
-    Only for a build of hostenv's: two that were made by hand are compared as they lie.
+    Where a build of hostenv's is held against a reference made by hand; of others made by hand only bytecode
+    that Python does not run, and of two builds nothing.
     """
-    if reference.look.build or not target.look.build:
+    if reference.look.build and target.look.build:
         return demands
     paths = [each.path for each in differences]
     run = reference.run_regardless(paths) | target.run_regardless(paths)
-    return replace(demands, ignore=(*demands.ignore, *handmade.aside(differences, run)))
+    plain = reference.look.build or not target.look.build
+    aside = handmade.stale if plain else handmade.aside
+    return replace(demands, ignore=(*demands.ignore, *aside(differences, run)))
 
 
 def _ignored(environment: Environment) -> tuple[str, ...]:

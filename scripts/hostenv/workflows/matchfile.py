@@ -94,9 +94,10 @@ def _demands(fleet: Fleet, saved: SavedManifest, target: Environment) -> Demands
 
 
 def _aside(saved: SavedManifest, target: Environment, differences: Sequence[Difference]) -> tuple[str, ...]:
-    """Return what a hand-made environment has in a form of its own, where a build is held against one."""
-    if saved.build or not target.look.build:
+    """Return what a hand-made environment has in a form of its own, as ``match`` of two does."""
+    if saved.build and target.look.build:
         return ()
     paths = [each.path for each in differences]
     run = {path for path in paths if path in saved.manifest.entries and path not in saved.stale}
-    return handmade.aside(differences, run | target.run_regardless(paths))
+    aside = handmade.stale if saved.build or not target.look.build else handmade.aside
+    return aside(differences, run | target.run_regardless(paths))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import threading
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ class Reference:
         agent, venv = self._reading.agent, self._reading.venv
         installed = Installed.from_answer(agent.call("record.survey", root=venv), self.name)
         capture = self._reading.spec.capture
-        ignore = capture.ignore if capture else ()
+        ignore = (*(capture.ignore if capture else ()), *self._stale(installed))
         results = self._results()
         files = [file for each in results for file in each.files]
         removed: dict[str, str | None] = {path: None for each in results for path in each.removed}
@@ -111,6 +112,11 @@ class Reference:
             for file in overlay.files:
                 if file.dist in names and not _lies_there(file, there.get(file.path), applied):
                     yield f"overlay  {file.path} is not what overlays/{overlay.name} has"
+
+    def _stale(self, installed: Installed) -> Iterator[str]:
+        """Return patterns of nobody's bytecode that Python compiles anew: no target needs it."""
+        compiled = {path for path in installed.unowned if path.endswith(".pyc")}
+        yield from map(glob.escape, compiled - self.environment.run_regardless(compiled))
 
     def _drift_of_modes(self, files: Sequence[ResultFile]) -> Iterator[str]:
         """Say which of a series' files are executable there and should not be, or the other way round."""
