@@ -219,6 +219,23 @@ def test_a_reference_that_keeps_nothing_to_compare_with_is_not_taken_for_unedite
     assert not trio.root("one").exists()
 
 
+def test_where_edits_cannot_be_kept_here_nothing_is_discarded(trio: Trio) -> None:
+    sync(trio)
+    _edit(trio, "content")
+    (trio.repository.path / ".hostenv").mkdir(exist_ok=True)
+    (trio.repository.path / ".hostenv/discarded").write_text("no folder\n")
+    before = listing(trio.current("one"))
+    ran = trio.run("sync_patches", "ref", *TARGETS, "--discard-edits")
+    assert {each["host"]: each["outcome"] for each in ran.document["hosts"]} == {
+        "one": "failed",
+        "two": "done",
+    }
+    assert "one: here, " in ran.message
+    assert ".hostenv/discarded/one-" in ran.message
+    assert "Not a directory" in ran.message
+    assert listing(trio.current("one")) == before
+
+
 def _edit(trio: Trio, edit: str) -> str:
     """Edit the current build of ``one`` as people do; return the path that must be named."""
     site = trio.site("one")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from hostenv import arguments
 from hostenv.errors import BugError, HostenvError
+from hostenv.machine.here import refused_here
 from hostenv.report.findings import check_json, console, to_output
 
 if TYPE_CHECKING:
@@ -65,8 +66,11 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
     except BugError as error:
         raise error.bug from None
     except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EPIPE, errno.EIO}:
-            raise
+        if error.filename is not None or error.errno not in {errno.ENOSPC, errno.EPIPE, errno.EIO}:
+            told = refused_here(error)
+            if told is None:
+                raise
+            raise told from error
         _write_no_more(sys.stdout)
         raise HostenvError(
             f"the output cannot be written: {error.strerror}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hostenv.commands.ended import ended
 from hostenv.errors import HostenvError
+from hostenv.machine.here import told_here
 from hostenv.report.hosts import failure_line, print_results, write_results
 from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
@@ -39,7 +40,8 @@ _WORK: Mapping[str, str] = {
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Carry out the request's session on its hosts."""
     try:
-        results = _carry_out(request, repository)
+        with told_here():
+            results = _carry_out(request, repository)
     except HostenvError as error:
         if request.json:
             write_results((), request.session, request.json, error)

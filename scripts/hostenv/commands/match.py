@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostenv.commands.ended import ended
 from hostenv.errors import HostenvError
+from hostenv.machine.here import told_here
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
 from hostenv.report.match import document, error_document, failure_line, print_report
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Compare the environments that the request names."""
     try:
-        with Live() as listener:
+        with told_here(), Live() as listener:
             fleet = load_fleet(repository / "envspecs")
             if request.manifest:
                 found = match_manifest(fleet, request, request.manifest, listener)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from hostenv.commands.ended import ended
 from hostenv.errors import HostenvError
+from hostenv.machine.here import told_here
 from hostenv.report.abi import error_document, failure_line, print_verdicts, write_verdicts
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Judge the environments that the request names."""
     try:
-        with Live() as listener:
+        with told_here(), Live() as listener:
             verdicts = verify_abi(load_fleet(repository / "envspecs"), request, listener)
     except HostenvError as error:
         if request.json:

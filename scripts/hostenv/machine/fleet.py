@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hostenv.errors import BugError, HostenvError, UnreachableError
+from hostenv.machine.here import refused_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -171,6 +172,8 @@ class _Crew(Generic[H, T]):
             value = self._work(host, turn)
         except HostenvError as raised:
             error = raised
+        except OSError as raised:
+            error = refused_here(raised, turn.name) or BugError(turn.name, raised)
         except BaseException as raised:  # noqa: BLE001  a worker's end: whatever it was is the host's result
             error = BugError(turn.name, raised)
         self._ended.put(Result(name=turn.name, value=value, error=error, seconds=time.monotonic() - begun))

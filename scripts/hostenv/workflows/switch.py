@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostenv.agent.amounts import counted
 from hostenv.errors import BugError, CheckError, HostenvError, RefusedError
+from hostenv.machine.here import told_here
 from hostenv.steps.activate import Activate
 from hostenv.workflows.edits import Unknown, find_edits
 from hostenv.workflows.events import HostResult
@@ -61,7 +62,8 @@ def _verified(result: HostResult, host: OpenHost, session: Session) -> HostResul
     name = host.spec.name
     session.listener.phase(name, "verify")
     try:
-        edits = find_edits(session, host, result.build)
+        with told_here(name):
+            edits = find_edits(session, host, result.build)
     except HostenvError as raised:
         return replace(result, error=type(raised)(_unverified(result, raised.message), hint=_again(name)))
     except Exception as bug:  # noqa: BLE001  told like any bug, but not instead of what was done
