@@ -15,7 +15,7 @@ from hostenv.agent.wire import AgentError
 from hostenv.errors import HostError
 from hostenv.machine import bulk
 from hostenv.machine.agent import agent_on
-from hostenv.machine.forward import forward_files
+from hostenv.machine.forward import Forwarding
 from hostenv.machine.local import LocalTransport
 
 if TYPE_CHECKING:
@@ -67,15 +67,13 @@ def forward(
     files: list[bulk.File] = FILES,
 ) -> Mapping[str, str]:
     (source.parent / "keep").mkdir()
-    return forward_files(
-        files,
-        sources=sources,
-        source=str(source),
-        keep=source.parent / "keep",
-        targets=targets,
-        destination=str(source.parent / "target"),
-        names=names,
-    )
+    size = sum(file.size for file in files)
+    with Forwarding(targets, str(source.parent / "target"), size=size) as way:
+        told = way.receive(
+            files, sources=sources, source=str(source), keep=source.parent / "keep", names=names
+        )
+        assert way.settle()
+    return told
 
 
 def listing(folder: pathlib.Path) -> dict[str, tuple[bytes, int, int]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hostenv.agent.amounts import megabytes
 from hostenv.agent.store import relative
 from hostenv.machine.bulk import File
-from hostenv.machine.forward import forward_files
+from hostenv.machine.forward import Forwarding
 from hostenv.steps.supply_stream import Total
 
 if TYPE_CHECKING:
@@ -85,10 +85,16 @@ class BringOverlays:
         target = _Target(reach=reach, store=f"{self.root}/store")
         target.send(self.payload, _without(absent, lacking), total.add)
         if lacking:
-            forwarded = self.payload.bring(
-                self.source, self.overlays, lacking, on_progress=total.add, onward=target
-            )
-            target.send(self.payload, _without(lacking, forwarded), total.add)  # brought for another host
+            size = sum(lacking.values())
+            with Forwarding(reach.streams(size), target.store, size=size, on_progress=total.add) as way:
+                forwarded = self.payload.bring(
+                    self.source, self.overlays, lacking, on_progress=total.add, onward=_Onward(way)
+                )
+                whole = way.settle()
+            left = _without(lacking, forwarded)  # brought for another host
+            if not whole:
+                left = agent.call("store.gather", root=self.root, who=dict(who), contents=dict(lacking))
+            target.send(self.payload, left, total.add)
 
     def _apply_by(
         self,
@@ -125,6 +131,13 @@ class _Target:
         if contents:
             self.reach.send_files(payload.folder, self.store, _files(contents), on_progress=on_progress)
 
+
+@dataclass(frozen=True, slots=True)
+class _Onward:
+    """The way to the host's store, for what its contents are received from."""
+
+    way: Forwarding
+
     def forward(
         self,
         source: Reach,
@@ -132,19 +145,16 @@ class _Target:
         keep: pathlib.Path,
         files: Sequence[File],
         *,
-        on_progress: Callable[[int], None],
+        hurried: Callable[[], bool],
     ) -> None:
-        """Send on what is received: :func:`hostenv.machine.forward.forward_files`."""
-        size = sum(file.size for file in files)
-        forward_files(
+        """Send on what is received: :meth:`hostenv.machine.forward.Forwarding.receive`."""
+        self.way.receive(
             files,
-            sources=source.streams(size),
+            sources=source.streams(sum(file.size for file in files)),
             source=folder,
             keep=keep,
-            targets=self.reach.streams(size),
-            destination=self.store,
             names={file.path: relative(file.sha256 or "") for file in files},
-            on_progress=on_progress,
+            hurried=hurried,
         )
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pathlib
-import threading
 from typing import TYPE_CHECKING, Protocol
 
 from hostenv.agent.store import Store, relative
 from hostenv.errors import SupplyError
 from hostenv.machine.bulk import File
+from hostenv.machine.turns import Turns
 from hostenv.spec.overlaylist import PREFIX
 from hostenv.steps.landing import landing_in
 
@@ -36,7 +37,7 @@ class Payload:
 
     def __init__(self, folder: pathlib.Path | None = None) -> None:
         self._folder = folder
-        self._bringing = threading.Lock()
+        self._bringing = Turns()
 
     @property
     def folder(self) -> pathlib.Path:
@@ -58,8 +59,8 @@ class Payload:
     ) -> Mapping[str, int]:
         """Have all ``contents`` of ``overlays`` here, received from ``source`` where they are not.
 
-        What is received goes ``onward`` at the same time; returns that. What arrived stays. Raises
-        :class:`SupplyError` that names what neither has.
+        What is received goes ``onward`` at the same time, while that keeps nobody else waiting; returns
+        what was received. What arrived stays. Raises :class:`SupplyError` that names what neither has.
         """
         with self._bringing:
             absent = self.missing(contents)
@@ -68,7 +69,13 @@ class Payload:
             wanted = [(o, f) for o in overlays for f in o.files if f.sha256 in absent]
             if source is None:
                 raise _not_here(wanted)
-            source.receive(self.folder, wanted, on_progress=on_progress, onward=onward)
+            source.receive(
+                self.folder,
+                wanted,
+                on_progress=on_progress,
+                onward=onward,
+                hurried=lambda: self._bringing.wanted,
+            )
             still = self.missing(absent)
             if still:
                 raise _not_here([(o, f) for o, f in wanted if f.sha256 in still])
@@ -85,9 +92,12 @@ class Onward(Protocol):
         keep: pathlib.Path,
         files: Sequence[File],
         *,
-        on_progress: Callable[[int], None],
+        hurried: Callable[[], bool],
     ) -> None:
-        """Receive files from below a folder of ``source`` in ``keep``, and send each on as its content."""
+        """Receive files from below a folder of ``source`` in ``keep``, and send each on as its content.
+
+        A host that keeps ``source`` waiting while that is ``hurried`` gets no more of them.
+        """
 
 
 class Source:
@@ -102,10 +112,10 @@ class Source:
         *,
         root: str,
         environments: Sequence[str],
-        turn: contextlib.AbstractContextManager[object] | None = None,
+        turn: Turns | None = None,
     ) -> None:
         self._reach = reach
-        self._turn = turn or contextlib.nullcontext()
+        self._turn = turn or Turns()
         self._store = f"{root}/store"
         self._environments = tuple(environments)
 
@@ -116,20 +126,23 @@ class Source:
         *,
         on_progress: Callable[[int], None],
         onward: Onward | None = None,
+        hurried: Callable[[], bool] = lambda: False,
     ) -> None:
         """Receive what lies there under its digest or its own path; what does not, is left out.
 
-        Raises :class:`~hostenv.errors.HostError` where a file is not the one that the overlay names.
+        ``hurried`` tells whether others wait for it, beside those that wait for this machine. Raises
+        :class:`~hostenv.errors.HostError` where a file is not the one that the overlay names.
         """
         with self._turn:
-            self._receive_all(store, wanted, on_progress, onward)
+            way = onward and functools.partial(onward.forward, hurried=lambda: hurried() or self._turn.wanted)
+            self._receive_all(store, wanted, on_progress, way)
 
     def _receive_all(
         self,
         store: pathlib.Path,
         wanted: Iterable[tuple[Overlay, OverlayFile]],
         on_progress: Callable[[int], None],
-        onward: Onward | None,
+        onward: Callable[..., None] | None,
     ) -> None:
         wanted = tuple(wanted)
         places = (
@@ -156,7 +169,7 @@ class Source:
         folder: str,
         files: Sequence[tuple[str, int, str]],
         on_progress: Callable[[int], None],
-        onward: Onward | None,
+        onward: Callable[..., None] | None,
     ) -> None:
         if not files:
             return
@@ -167,7 +180,7 @@ class Source:
         with landing_in(store) as landing:
             try:
                 if onward:
-                    onward.forward(self._reach, folder, landing, wanted, on_progress=on_progress)
+                    onward(self._reach, folder, landing, wanted)
                 else:
                     self._reach.receive_files(folder, landing, wanted, on_progress=on_progress)
             finally:

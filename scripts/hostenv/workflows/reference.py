@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import threading
 from typing import TYPE_CHECKING
 
 from hostenv.checks import comparison
@@ -13,6 +12,7 @@ from hostenv.checks.drift import drift_of_handmade
 from hostenv.errors import CheckError, RefusedError
 from hostenv.facts.distributions import Installed
 from hostenv.machine.memory import Memory
+from hostenv.machine.turns import Turns
 from hostenv.spec.rules import Layer
 from hostenv.steps.payload import Source
 from hostenv.workflows.environment import Environment, Place
@@ -42,7 +42,7 @@ class Reference:
     def __init__(self, session: Session, reading: Reading) -> None:
         self._session = session
         self._reading = reading
-        self._turn = threading.Lock()
+        self._turn = Turns()
         self.name = reading.spec.name
         self.inputs = self._inputs()
         self.environment = Environment(
