@@ -134,7 +134,9 @@ class Source:
         :class:`~hostenv.errors.HostError` where a file is not the one that the overlay names.
         """
         with self._turn:
-            way = onward and functools.partial(onward.forward, hurried=lambda: hurried() or self._turn.wanted)
+            way: Callable[..., None] | None = None
+            if onward:
+                way = functools.partial(onward.forward, hurried=lambda: hurried() or self._turn.wanted)
             self._receive_all(store, wanted, on_progress, way)
 
     def _receive_all(

@@ -205,9 +205,9 @@ class Reference:
     def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
         listener = self._session.listener
         demands = demands_of(self.environment, target)
+        theirs = target.manifest(listener)  # at its own pace: nobody waits for the reference meanwhile
         with self._turn:
-            manifest = self.environment.manifest(listener)
-            differences = manifest.differences(target.manifest(listener))
+            differences = self.environment.manifest(listener).differences(theirs)
             demands = besides(demands, self.environment, target, differences)
             paths = {each.path for each in differences}
             side = side_of(self.environment, paths)
