@@ -7,8 +7,6 @@ packaging.python.org. What does not follow them is a problem of that distributio
 from __future__ import annotations
 
 import binascii
-import csv
-import io
 import json
 import os
 import posixpath
@@ -16,10 +14,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from hostenv.agent import regular
+from hostenv.agent import recordfile, regular
 
-_DIGITS = 43
-"""Characters of a sha256 in base64 without padding."""
 _LARGEST = 4_000_000
 """Bytes of a file of ``.dist-info`` that are read."""
 _LARGEST_RECORD = 64_000_000
@@ -144,22 +140,14 @@ def rows(text: str, site: bytes) -> Tuple[Dict[bytes, Row], List[str]]:
 
     Paths are made relative to the environment; one that leaves it is a problem and no row.
     """
-    if '"' in text:
-        try:
-            parsed = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-        except csv.Error as error:
-            return {}, [f"RECORD is not CSV: {error}"]
-    else:
-        parsed = [line.split(",") for line in text.splitlines()]
+    parsed, unread = recordfile.fields(text)
     found: Dict[bytes, Row] = {}
-    problems = []
+    problems = [f"RECORD {problem}" for problem in unread]
     prefix = site + b"/"
     for number, row in enumerate(parsed, 1):
         usual = _usual(row) if len(row) == 3 else None  # noqa: PLR2004  path, hash, size
         if usual is not None:
             found[prefix + row[0].encode("utf-8", "surrogateescape")] = usual
-            continue
-        if not row or row == [""]:
             continue
         path = _place(row[0], site)
         if path is None:
@@ -179,7 +167,7 @@ def _usual(row: Sequence[str]) -> Optional[Row]:
     path, stated, size = row
     if path[:1] in "/." or "/." in path or "//" in path or "\0" in path:
         return None
-    if stated[:7] != "sha256=" or len(stated) != 7 + _DIGITS:
+    if stated[:7] != "sha256=" or len(stated) != 7 + recordfile.DIGITS:
         return None
     if not size.isdecimal() or len(size) > _LONGEST_SIZE:
         return None
@@ -206,12 +194,8 @@ def _hash(stated: str) -> Optional[Row]:
     algorithm, _, value = stated.partition("=")
     if algorithm != "sha256":
         return Row(other=algorithm) if value else None
-    try:
-        digest = binascii.a2b_base64(value.replace("-", "+").replace("_", "/") + "=")
-    except ValueError:
-        return None
-    # Characters outside the alphabet are skipped by the decoder, and then bytes are short.
-    return Row(digest) if len(digest) == 32 and len(value) == _DIGITS else None  # noqa: PLR2004  sha256
+    digest = recordfile.sha256(stated)
+    return Row(digest) if digest else None
 
 
 def _content(folder: str, name: str, problems: List[str], *, required: bool = False) -> str:

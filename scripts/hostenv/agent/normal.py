@@ -5,11 +5,11 @@ Two builds of one lock differ in them although nothing that runs differs; everyt
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from typing import List
+
+from hostenv.agent import recordfile
 
 _DIST_INFO_LEFT_OUT = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 _INTERPRETER = re.compile(rb"#![^\S\n]*(/[^\n]*?)/bin/python[0-9.]*[^\S\n]*\n")
@@ -36,16 +36,13 @@ def record(content: bytes) -> bytes:
     """Return a RECORD without what depends on installer, folder and bytecode, its lines sorted.
 
     Lines of left-out files and of bytecode go; scripts keep their line without hash and size, for they may
-    hold the folder's path, and their own bytes are in the manifest. Installers write any order.
+    hold the folder's path, and their own bytes are in the manifest. Installers write any order. What is no
+    CSV is returned as it is.
     """
-    text = content.decode("utf-8", "surrogateescape")
-    if '"' in text:
-        rows = list(csv.reader(io.StringIO(text, newline="")))
-    else:
-        rows = [line.split(",") for line in text.splitlines() if line]
-    kept = sorted(
-        ",".join(_quoted(field) for field in _plain(row)) for row in rows if row and _is_kept(row[0])
-    )
+    rows, problems = recordfile.fields(content.decode("utf-8", "surrogateescape"))
+    if problems:
+        return content
+    kept = sorted(",".join(_quoted(field) for field in _plain(row)) for row in rows if _is_kept(row[0]))
     return "".join(line + "\n" for line in kept).encode("utf-8", "surrogateescape")
 
 

@@ -14,11 +14,9 @@ import hashlib
 import io
 import os
 import re
-import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
-from hostenv.agent import bytecode, distinfo, venv
+from hostenv.agent import bytecode, distinfo, recordfile, venv
 from hostenv.agent.copying import lay
 from hostenv.agent.files import write_file
 from hostenv.agent.folders import Folders
@@ -64,19 +62,18 @@ def check_paths(overlays: Sequence[Dict[str, Any]], wheels: Sequence[Dict[str, A
 
 
 def _wheel_files(wheel: str) -> Iterator[Tuple[str, str]]:
-    """Yield the paths that a wheel installs below site-packages, and their sha256 by its RECORD."""
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".dist-info/RECORD")]
-            said = archive.read(names[0]).decode("utf-8", "surrogateescape") if names else ""
-    except (OSError, zipfile.BadZipFile, zlib.error) as error:
-        message = f"{wheel}: not a readable wheel: {error}"
-        raise AgentError(message, hint="remove it; it is fetched again") from error
-    for row in csv.reader(io.StringIO(said, newline="")):
-        if len(row) > 1 and row[1].startswith("sha256="):
+    """Yield the paths that a wheel installs below site-packages, and their sha256 by its RECORD.
+
+    A row that states no sha256 gives an empty one, which no overlay's file has.
+    """
+    rows, problems = recordfile.of_wheel(wheel)
+    if problems:
+        raise AgentError(f"{wheel}: RECORD {problems[0]}", hint="take another release of it")
+    for row in rows:
+        if len(row) > 1 and row[1]:
             path = re.sub(r"^[^/]+\.data/(purelib|platlib)/", "", row[0])
             path = re.sub(r"^[^/]+\.data/(data|scripts)/", _out_of_site, path)
-            yield path, base64.urlsafe_b64decode(row[1][7:] + "=").hex()
+            yield path, (recordfile.sha256(row[1]) or b"").hex()
 
 
 def _out_of_site(found: re.Match[str]) -> str:
@@ -184,7 +181,7 @@ class _Laying:
         """Make a distribution's scripts and its RECORD, and note what differs from the one it came with."""
         info = self._info(each, overlay)
         found = distinfo.read(self._root, os.fsencode(f"{self._site}/{info}"))
-        made = entry_point_scripts(found.entry_points)
+        made = entry_point_scripts(found.entry_points, f"{self._site}/{info}/entry_points.txt")
         for name, content in made.items():
             target = os.path.join(self._root, "bin", name)
             if os.path.lexists(target) and not _has_content(target, content):
@@ -261,8 +258,11 @@ class _Laying:
                     raise AgentError(
                         f"{record}: the store's file is damaged", hint="run again: it is sent then"
                     )
-                text = content.decode("utf-8", "surrogateescape")
-                return [row for row in csv.reader(io.StringIO(text, newline="")) if len(row) > 1]
+                rows, problems = recordfile.fields(content.decode("utf-8", "surrogateescape"))
+                if problems:
+                    message = f"overlay {overlay['name']}: {path} {problems[0]}"
+                    raise AgentError(message, hint="mend it where it was taken, and take it again")
+                return [row for row in rows if len(row) > 1]
         return []
 
     def _row(self, place: str, sha256: str) -> List[str]:

@@ -24,29 +24,34 @@ if __name__ == "__main__":
     sys.exit({function}())
 """
 _ENTRY = re.compile(
-    r"(?P<name>[^=\[\]/\s][^=\[\]/]*?)\s*=\s*(?P<module>[\w.]+)\s*:\s*(?P<function>[\w.]+)\s*(\[[^\]]*\])?"
+    r"(?P<name>[^=\[\]/\s\0][^=\[\]/\0]*?)\s*=\s*(?P<module>[\w.]+)\s*:\s*(?P<function>[\w.]+)\s*(\[[^\]]*\])?"
 )
 _SHEBANG = re.compile(rb"#![^\n]*python[0-9.]*w?[^\n]*\n")
 _TRAMPOLINE = re.compile(rb"#!/bin/sh\n'''exec' [^\n]*python[^\n]*\n' '''\n")
 _LONGEST_HEAD = 64 << 10
 """Bytes of a script in which its head ends, if it has one that names an interpreter."""
 _PIECE = 1 << 20
+_LONGEST_NAME = 255
+_SHOWN = 60
 _GROUPS = ("console_scripts", "gui_scripts")
 
 
-def entry_point_scripts(entry_points: Mapping[str, Sequence[str]]) -> Dict[str, bytes]:
+def entry_point_scripts(entry_points: Mapping[str, Sequence[str]], document: str) -> Dict[str, bytes]:
     """Return name → content of the scripts that an installer makes (the entry-points specification).
 
-    Raises :class:`AgentError` for a line that is none: a name with a folder in it would leave ``bin/``.
+    Raises :class:`AgentError` for a line of ``document`` that is none, and for a name that no file can
+    have: one with a folder in it would leave ``bin/``.
     """
     made = {}
     for group in _GROUPS:
         for line in entry_points.get(group, ()):
             match = _ENTRY.fullmatch(line)
             if not match or match.group("name") in {".", ".."}:
-                raise AgentError(
-                    f"{line!r} in entry_points.txt is not 'name = module:function'", outcome="input"
-                )
+                message = f"{document}: {line[:_SHOWN]!r} is not 'name = module:function'"
+                raise AgentError(message, hint="mend it where it was taken", outcome="input")
+            if len(os.fsencode(match.group("name"))) > _LONGEST_NAME:
+                message = f"{document}: {line[:_SHOWN]!r}… is longer than a file's name can be"
+                raise AgentError(message, hint="mend it where it was taken", outcome="input")
             function = match.group("function")
             body = _BODY.format(
                 module=match.group("module"), imported=function.split(".")[0], function=function

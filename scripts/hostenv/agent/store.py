@@ -6,11 +6,7 @@ nothing links to it: builds get copies.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
-import csv
-import io
 import os
 import re
 import stat
@@ -19,7 +15,7 @@ import zipfile
 import zlib
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from hostenv.agent import tree
+from hostenv.agent import recordfile, tree
 from hostenv.agent.copying import copy_checked
 from hostenv.agent.layout import OWN, Layout
 from hostenv.agent.wire import AgentError, Wire
@@ -227,15 +223,13 @@ def _wheels(folder: str) -> List[str]:
 def _recorded(wheel: str) -> Iterator[Tuple[str, bytes]]:
     """Yield the members of a wheel with the sha256 that its RECORD gives them."""
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".dist-info/RECORD")]
-            said = archive.read(names[0]).decode("utf-8", "surrogateescape") if names else ""
-    except (OSError, zipfile.BadZipFile, zlib.error):
+        rows, _ = recordfile.of_wheel(wheel)
+    except AgentError:
         return
-    for row in csv.reader(io.StringIO(said, newline="")):
-        if len(row) > 1 and row[1].startswith("sha256="):
-            with contextlib.suppress(binascii.Error):
-                yield row[0], base64.urlsafe_b64decode(row[1][7:] + "=")
+    for row in rows:
+        digest = recordfile.sha256(row[1]) if len(row) > 1 else None
+        if digest:
+            yield row[0], digest
 
 
 @contextlib.contextmanager

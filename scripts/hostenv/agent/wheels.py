@@ -6,14 +6,14 @@ so that afterwards nothing shows that a wheel was not installed whole.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import posixpath
 import re
 import zipfile
+import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set
 
+from hostenv.agent import recordfile
 from hostenv.agent.wire import AgentError, Wire
 
 _OBJECT = re.compile(r"[^/]\.so(\.[^/]+)?\Z")
@@ -39,7 +39,7 @@ def read(path: str) -> Contents:
             names = {member.filename for member in members}
             outside = sorted(name for name in names if _leads_out(name))
             absent = [] if outside else sorted(set(_absent(archive, names)))
-    except (OSError, zipfile.BadZipFile, ValueError, csv.Error, NotImplementedError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError) as error:
         message = f"{path}: not a readable wheel: {error}"
         raise AgentError(message, hint="remove it; it is fetched again") from error
     if outside:
@@ -82,5 +82,7 @@ def _absent(archive: zipfile.ZipFile, names: Set[str]) -> Iterator[str]:
     for record in names:
         if record.endswith(".dist-info/RECORD") and record.count("/") == 1:
             text = archive.read(record).decode("utf-8", "replace")
-            rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)
+            rows, problems = recordfile.fields(text)
+            if problems:
+                raise ValueError(f"RECORD {problems[0]}")
             yield from (row[0] for row in rows if row[0] not in names and not row[0].endswith(_SIGNATURES))

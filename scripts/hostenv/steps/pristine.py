@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import csv
 import functools
 import hashlib
-import io
 import re
 import stat
 import zipfile
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from hostenv.agent import recordfile
 from hostenv.errors import PatchError, SupplyError
 from hostenv.spec.patchapply import FileState
 
@@ -144,7 +143,9 @@ class PristineWheel:
         ]
         if len(found) != 1:
             raise SupplyError(f"{self.filename}: has {len(found)} RECORD files")
-        rows = csv.reader(io.StringIO(self._archive.read(found[0]).decode(), newline=""))
+        rows, problems = recordfile.fields(self._archive.read(found[0]).decode())
+        if problems:
+            raise SupplyError(f"{self.filename}: RECORD {problems[0]}")
         return {row[0]: row[1] for row in rows if len(row) > 1}
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import csv
-import io
 import re
 import zipfile
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent import recordfile
 from hostenv.errors import SupplyError
 from hostenv.spec.overlaylist import PREFIX
 
@@ -40,9 +37,11 @@ def wheel_files(wheel: Path) -> Mapping[str, WheelFile]:
         with zipfile.ZipFile(wheel) as archive:
             entries = {entry.filename: entry for entry in archive.infolist() if not entry.is_dir()}
             (record,) = [name for name in entries if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
-            rows = list(csv.reader(io.StringIO(archive.read(record).decode(), newline="")))
+            rows, problems = recordfile.fields(archive.read(record).decode())
     except (OSError, zipfile.BadZipFile, zlib.error, UnicodeDecodeError, ValueError) as error:
         raise SupplyError(f"{wheel.name}: cannot be read as a wheel: {error}") from error
+    if problems:
+        raise SupplyError(f"{wheel.name}: RECORD {problems[0]}")
     found: dict[str, WheelFile] = {}
     for row in rows:
         if len(row) > 1 and row[1].startswith("sha256=") and row[0] in entries:
@@ -64,7 +63,7 @@ def _place(path: str) -> tuple[str, bool]:
 
 
 def _hex(stated: str, wheel: Path) -> str:
-    try:
-        return base64.urlsafe_b64decode(stated.partition("=")[2] + "=").hex()
-    except binascii.Error as error:
-        raise SupplyError(f"{wheel.name}: RECORD holds no sha256 in {stated!r}") from error
+    digest = recordfile.sha256(stated)
+    if digest is None:
+        raise SupplyError(f"{wheel.name}: RECORD holds no sha256 in {stated!r}")
+    return digest.hex()

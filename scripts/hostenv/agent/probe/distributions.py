@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import hashlib
 import json
 import os
@@ -12,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence
 
+from hostenv.agent import recordfile
 from hostenv.agent.probe.fact import Json, UnknownError, fact, unknown
 
 if TYPE_CHECKING:
@@ -161,7 +161,10 @@ def _compare(tree: Tree, site: str, folder: str, deadline: float) -> Json:
 
 def _entries(text: str) -> List[_Entry]:
     found = []
-    for row in csv.reader(text.splitlines()):
+    rows, problems = recordfile.fields(text)
+    if problems:
+        raise UnknownError(f"RECORD {problems[0]}")
+    for row in rows:
         if len(row) != 3 or not row[0].endswith(".py"):  # noqa: PLR2004  path, hash, size
             continue
         if not row[1].startswith("sha256="):
