@@ -121,7 +121,7 @@ class _RunningError(AgentError):
 
 
 def _running_through(layout: Layout, link: Optional[str]) -> List[Dict[str, Any]]:
-    return running.users_of([path for path in (link, layout.current) if path])
+    return running.through(link, layout.current)
 
 
 def _check_link(layout: Layout, link: Optional[str]) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+from hostenv.agent import commandline
 
 _OF_A_SHELL = frozenset({"PATH", "VIRTUAL_ENV", "PWD", "OLDPWD", "_"})
 """Variables that an activated shell gives to all that it starts. In a Python they may be how it found its
@@ -19,7 +22,7 @@ def users_of(paths: Sequence[str]) -> List[Dict[str, Any]]:
     out here: its owner is another user, whom the root of a host sees and others do not.
     """
     prefixes = tuple(path.rstrip("/") for path in paths)
-    own = _ancestors()
+    own = _line(os.getpid())
     found = []
     for pid in _pids():
         how = None if pid == own[0] else next(_uses(pid, prefixes, by_environment=pid not in own), None)
@@ -28,13 +31,49 @@ def users_of(paths: Sequence[str]) -> List[Dict[str, Any]]:
     return found
 
 
+def through(link: Optional[str], current: str) -> List[Dict[str, Any]]:
+    """Return the processes that reach the current build by ``link`` or ``current``, not by its own path.
+
+    Their command line or environment names it; or they have mapped files of the build, and neither they nor
+    any process above them names its own path: a server that writes its own title keeps no command line.
+    """
+    paths = [path for path in (link, current) if path]
+    paths += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths]
+    build, own, found = os.path.realpath(os.path.join(current, "env")), _line(os.getpid()), []
+    for pid in _pids():
+        how = None if pid == own[0] else next(_says(pid, paths, by_environment=pid not in own), None)
+        if how is None and pid != own[0]:  # what the kernel shows of files has no link in its path
+            how = next((path for path in _mapped(f"/proc/{pid}/maps") if _below(path, [build])), None)
+            names_it = how is None or any(_names(each, build) for each in _line(pid))
+            how = None if names_it else f"maps {how}, and does not name the build"
+        if how:
+            found.append({"pid": pid, "name": _name(pid), "how": how})
+    return found
+
+
+def _names(pid: int, build: str) -> bool:
+    """Tell whether a process says the build's own path in its executable, command line or environment."""
+    folder = f"/proc/{pid}"
+    told = [*_links([f"{folder}/exe"]), *_command(folder)]
+    told += [part for word in _words(f"{folder}/environ") for part in word.partition("=")[2].split(":")]
+    return any(_below(each, [build]) for each in told)
+
+
+def _command(folder: str) -> List[str]:
+    """Return the words of a command line, relative paths also as absolute ones; none of a closed process."""
+    found = _words(f"{folder}/cmdline")
+    with contextlib.suppress(OSError):
+        found += commandline.absolute(folder)
+    return found
+
+
 def _pids() -> List[int]:
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _ancestors() -> List[int]:
-    """Return this process, the one that started it, and so on."""
-    pid, found = os.getpid(), []
+def _line(pid: int) -> List[int]:
+    """Return a process, the one that started it, and so on."""
+    found = []
     while pid > 0:
         found.append(pid)
         after_name = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
@@ -46,14 +85,20 @@ def _uses(pid: int, prefixes: Sequence[str], *, by_environment: bool) -> Iterato
     folder = f"/proc/{pid}"
     for what in ("exe", "cwd"):
         yield from (f"{what} {path}" for path in _links([f"{folder}/{what}"]) if _below(path, prefixes))
-    for word in _words(f"{folder}/cmdline"):
+    yield from _says(pid, prefixes, by_environment=by_environment)
+    yield from (f"maps {path}" for path in _mapped(f"{folder}/maps") if _below(path, prefixes))
+    yield from (f"open file {path}" for path in _links(_descriptors(folder)) if _below(path, prefixes))
+
+
+def _says(pid: int, prefixes: Sequence[str], *, by_environment: bool) -> Iterator[str]:
+    """Yield where a process's command line or environment names a path."""
+    folder = f"/proc/{pid}"
+    for word in _command(folder):
         yield from (f"command line: {word}" for _ in (1,) if _below(word, prefixes))
     for word in _words(f"{folder}/environ") if by_environment else ():
         name, _, value = word.partition("=")
         if name not in _OF_A_SHELL or _is_python(folder):
             yield from (f"environment: {name}" for part in value.split(":") if _below(part, prefixes))
-    yield from (f"maps {path}" for path in _mapped(f"{folder}/maps") if _below(path, prefixes))
-    yield from (f"open file {path}" for path in _links(_descriptors(folder)) if _below(path, prefixes))
 
 
 def _is_python(folder: str) -> bool:

@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
+from hostenv.agent import commandline
 from hostenv.agent.amounts import processes
 
 if TYPE_CHECKING:
@@ -133,10 +134,12 @@ def _note(pid: int, targets: _Targets, seen: Seen, *, by_environment: bool) -> b
 
 
 def _paths(folder: str, *, by_environment: bool) -> Iterator[Tuple[str, str]]:
-    for word in _words(f"{folder}/cmdline"):
+    for word in commandline.words(folder):
         yield word, "command line"
     for link in ("exe", "cwd", "root"):
         yield _target(f"{folder}/{link}"), link
+    for word in commandline.absolute(folder, by_environment=by_environment):
+        yield word, "command line"
     if by_environment:
         for word in _words(f"{folder}/environ"):
             for part in word.partition("=")[2].split(":"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import time
 from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
@@ -13,6 +12,7 @@ from hostenv.agent.probe.distributions import Budget
 from hostenv.agent.probe.processes import Scan, gpu_holders
 from hostenv.agent.probe.smi import Smi, search_path
 from hostenv.agent.probe.tree import Tree
+from hostenv.agent.users import look
 
 if TYPE_CHECKING:
     from hostenv.agent.probe.fact import Json
@@ -56,10 +56,7 @@ def read(
 
 
 def _users(place: layout.Layout, link: Optional[str]) -> Tuple[Dict[str, List[Json]], List[Json]]:
-    through = running.users_of([path for path in (link, place.current) if path])
-    if not running.users_of([place.builds]):
-        return {}, through
-    builds = {
-        build: running.users_of([os.path.join(place.builds, build)]) for build in place.finished_builds()
-    }
-    return {build: users for build, users in builds.items() if users}, through
+    names = place.finished_builds()
+    seen = look(place, names)
+    users = {build: seen.users_of(build) for build in names}
+    return {build: each for build, each in users.items() if each}, running.through(link, place.current)
