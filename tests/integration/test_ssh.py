@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -445,3 +447,20 @@ def test_fabrics_own_files_and_variables_are_not_read(
     monkeypatch.setenv("INVOKE_RUN_ECHO", "1")
     with client.open("here") as transport:
         transport.connect()
+
+
+def test_an_agent_that_is_stopped_is_given_up_although_its_connection_answers(client: Client) -> None:
+    python = client.folder / "python"
+    python.write_text(f'#!/bin/sh\necho $$ > {client.folder}/pid\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    with client.open("here") as transport:
+        try:
+            with agent_on(transport, python=str(python), patience=3.0) as agent:
+                agent.call("echo", value=1)
+                os.kill(int((client.folder / "pid").read_text()), signal.SIGSTOP)
+                with pytest.raises(UnreachableError, match="here: it has not answered for 3 s, while echo"):
+                    agent.call("echo", value=1)
+            assert transport.lost() is None, "the connection stands"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int((client.folder / "pid").read_text()), signal.SIGKILL)

@@ -7,13 +7,18 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hostenv.errors import HostError, UnreachableError
 from hostenv.machine.agent import agent_on, argv
 from hostenv.machine.local import LocalTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def test_a_call_returns_what_the_operation_returned() -> None:
@@ -88,3 +93,49 @@ def test_killing_the_controller_kills_the_agent(tmp_path: pathlib.Path) -> None:
         time.sleep(0.02)
     else:
         assert not pathlib.Path(f"/proc/{pid}").exists()
+
+
+def writes_its_pid(folder: pathlib.Path) -> pathlib.Path:
+    """Return a Python that leaves its process's number in the file ``pid`` beside it."""
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\necho $$ > {folder}/pid\nexec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def test_a_stopped_agent_is_given_up(tmp_path: pathlib.Path) -> None:
+    python = str(writes_its_pid(tmp_path))
+    with agent_on(LocalTransport("here"), python=python, patience=3.0) as agent:
+        agent.call("echo", value=1)
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGSTOP)
+        with pytest.raises(UnreachableError, match="here: it has not answered for 3 s, while echo") as raised:
+            agent.call("echo", value=1)
+    assert "processes" in str(raised.value.hint)
+
+
+def test_an_agent_that_stops_while_data_is_sent_is_given_up(tmp_path: pathlib.Path) -> None:
+    def data() -> Iterator[bytes]:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGSTOP)
+        while True:  # more than any pipe holds
+            yield bytes(1 << 20)
+
+    with agent_on(LocalTransport("here"), python=str(writes_its_pid(tmp_path)), patience=3.0) as agent:
+        root = str(tmp_path / "root")
+        agent.call("place.begin", root=root, label="t")
+        with pytest.raises(UnreachableError, match=r"it has not answered for 3 s, while place\.put"):
+            agent.call("place.put", root=root, label="t", data=data())
+
+
+def test_an_agent_that_works_without_a_word_shows_that_it_lives() -> None:
+    """Its operation waits for the end of the data, longer than the controller's patience."""
+    with agent_on(LocalTransport("here"), python=sys.executable, patience=5.0) as agent:
+        asked = threading.Event()
+
+        def data() -> Iterator[bytes]:
+            asked.wait(9.0)
+            yield b""
+
+        # The agent refuses what is no unit, but only once the data came to an end.
+        with pytest.raises(HostError, match="here"):
+            agent.call("place.put", root="/nowhere", label="t", data=data())
+        assert agent.call("echo", value=1) == 1

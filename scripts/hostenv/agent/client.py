@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,9 @@ class Client:
     def _read(self, count: int) -> bytes:
         pieces = []
         while count:
+            ready, _, _ = select.select([self._source], [], [], wire.SILENCE)
+            if not ready:
+                raise AgentError(f"the agent over there has not answered for {wire.SILENCE:.0f} s")
             piece = os.read(self._source, min(count, wire.PIECE))
             if not piece:
                 raise self._lost("ended")

@@ -1,11 +1,12 @@
 """The protocol between the controller and the agent: frames over the agent's standard streams.
 
 A frame is a kind byte, a length (64-bit big endian) and that many bytes. Kinds: ``J`` a JSON message,
-``D`` a piece of bulk data, ``E`` the end of bulk data, ``H`` a heartbeat (controller to agent only).
+``D`` a piece of bulk data, ``E`` the end of bulk data, ``H`` a heartbeat.
 
 The controller sends one request (``{"op": NAME, "args": {...}}``), with bulk data after it where the
 operation takes some. The agent answers with any number of ``{"event": {...}}`` and pieces of bulk data,
-then exactly one ``{"result": ...}`` or ``{"error": {"outcome", "message", "hint"}}``.
+then exactly one ``{"result": ...}`` or ``{"error": {"outcome", "message", "hint"}}``. Each side sends a
+heartbeat every few seconds, the agent while an operation runs, and gives the other one up that sends none.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import select
 import signal
 import struct
 import threading
+import time
 from typing import Any, Dict, Iterator, NoReturn, Optional, Tuple, Union
 
 MARKER = b"\0hostenv agent 1\n"
@@ -27,6 +29,8 @@ MESSAGE, DATA, END, HEARTBEAT = b"J", b"D", b"E", b"H"
 PIECE = 1 << 20
 """Bytes of bulk data a frame carries at most."""
 LARGEST_MESSAGE = 1 << 30
+BEAT = 2.0
+"""Seconds between two heartbeats of the agent."""
 SILENCE = 90.0
 """Seconds without a frame after which the agent takes the controller for dead."""
 
@@ -56,12 +60,17 @@ def encode(message: Any) -> bytes:
 
 
 class Wire:
-    """The agent's end. One thread reads: it sees the end of input even while an operation works."""
+    """The agent's end. One thread reads: it sees the end of input even while an operation works.
 
-    def __init__(self, source: int, sink: int, silence: float = SILENCE) -> None:
+    Another one sends heartbeats, every ``beat`` seconds while an operation works.
+    """
+
+    def __init__(self, source: int, sink: int, silence: float = SILENCE, beat: float = BEAT) -> None:
         self._source = source
         self._sink = sink
         self._silence = silence
+        self._beat = beat
+        self._working = False
         self._writing = threading.Lock()
         self._frames: queue.Queue[Tuple[bytes, bytes]] = queue.Queue(maxsize=8)
 
@@ -75,12 +84,14 @@ class Wire:
                 fcntl.fcntl(pipe, _SET_PIPE_SIZE, PIECE)
         _write_all(self._sink, MARKER)
         threading.Thread(target=self._read_frames, name="wire", daemon=True).start()
+        threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
 
     def requests(self) -> Iterator[Dict[str, Any]]:
         """Yield the controller's requests, one at a time."""
         while True:
             kind, body = self._frames.get()
             if kind == MESSAGE:
+                self._working = True
                 yield json.loads(body)
 
     def data(self) -> Iterator[bytes]:
@@ -100,6 +111,7 @@ class Wire:
 
     def reply(self, message: Dict[str, Any]) -> None:
         """Send the one message that ends a request."""
+        self._working = False
         self._send(encode(message))
 
     def send_data(self, piece: Buffer) -> None:
@@ -115,6 +127,13 @@ class Wire:
     def _send(self, frame: bytes) -> None:
         with self._writing:
             _write_all(self._sink, frame)
+
+    def _pulse(self) -> None:
+        """Show that this process runs, whatever its operation waits for."""
+        while True:
+            time.sleep(self._beat)
+            if self._working:
+                self._send(HEADER.pack(HEARTBEAT, 0))
 
     def _read_frames(self) -> None:
         while True:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hostenv.agent import wire
 from hostenv.errors import HostenvError, HostError, Outcome, RefusedError, UnreachableError
 from hostenv.machine.frames import FrameReader
+from hostenv.machine.silence import PATIENCE, Silence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,9 @@ HEARTBEAT_INTERVAL = 10.0
 
 NOISE = 64 << 10
 """Bytes that a login's rc files may print before the agent speaks."""
+
+_STEP = 64 << 10
+"""Bytes of a request that are sent at a time."""
 
 _NOT_FOUND = 127
 """POSIX: the exit status of a shell that found no such command."""
@@ -82,12 +86,18 @@ def argv(python: str, prefix: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 class Agent:
-    """A running agent. Not thread safe: one request at a time, as the agent works."""
+    """A running agent. Not thread safe: one request at a time, as the agent works.
 
-    def __init__(self, channel: Channel, host: str) -> None:
+    One that sends no frame for ``patience`` seconds while it is waited for is given up, and raises
+    :class:`UnreachableError`: a stopped process, or one that hangs in the kernel.
+    """
+
+    def __init__(self, channel: Channel, host: str, patience: float = PATIENCE) -> None:
         self._channel = channel
         self._host = host
-        self._frames = FrameReader(channel)
+        self._patience = patience
+        self._silence = Silence(patience, channel.end, host)
+        self._frames = FrameReader(channel, self._silence)
         self._sending = threading.Lock()
         self._closing = threading.Event()
         self._heart = threading.Thread(target=self._beat, name=f"heartbeat {host}", daemon=True)
@@ -103,14 +113,17 @@ class Agent:
         Raises :class:`UnreachableError` when the far side ends or prints something else instead.
         """
         code = archive()
+        self._silence.start()
         try:
-            self._channel.send(b"%020d" % len(code) + code)
+            self._send_watched(b"%020d" % len(code) + code)
         except UnreachableError:
+            self._check_silence("its agent started")
             status = self._channel.wait(5.0)
             if status is None:
                 raise
             raise self._not_started(status) from None  # it ended before it took all, and said why
         if not self._frames.skip_past(wire.MARKER, NOISE):
+            self._check_silence("its agent started")
             raise self._not_started(self._channel.wait(5.0))
         self._heart.start()
 
@@ -131,7 +144,22 @@ class Agent:
         data of the answer. What the operation cannot do is raised as the matching error, with the host's
         name in front.
         """
-        self._send(wire.encode({"op": operation, "args": arguments}))
+        try:
+            return self._call(operation, on_event, on_data, data, arguments)
+        except UnreachableError:
+            self._check_silence(operation)
+            raise
+
+    def _call(
+        self,
+        operation: str,
+        on_event: Callable[[Mapping[str, Any]], None] | None,
+        on_data: Callable[[bytes], None] | None,
+        data: Iterable[bytes | bytearray | memoryview] | None,
+        arguments: Mapping[str, object],
+    ) -> Any:
+        with self._sending:
+            self._send_watched(wire.encode({"op": operation, "args": arguments}))
         if data is None:
             return self._answer(operation, on_event, on_data)
         with self._sender(data) as sending:
@@ -175,10 +203,11 @@ class Agent:
     def close(self) -> None:
         """End the agent and, with it, everything that it started."""
         self._closing.set()
+        self._silence.stop()
         with contextlib.suppress(UnreachableError, OSError):
             self._channel.close_input()
         with contextlib.suppress(UnreachableError, OSError):
-            self._channel.wait(5.0)
+            self._channel.wait(0.0 if self._silence.fell else 5.0)
         self._channel.close()
 
     def _not_started(self, status: int | None) -> UnreachableError:
@@ -200,6 +229,23 @@ class Agent:
     def _send(self, frame: bytes) -> None:
         with self._sending:
             self._channel.send(frame)
+
+    def _send_watched(self, data: bytes) -> None:
+        """Send ``data`` while nothing is read: it must get on, however slowly."""
+        view = memoryview(data)
+        while view:
+            with self._silence.waiting():
+                self._channel.send(view[:_STEP])
+            view = view[_STEP:]
+
+    def _check_silence(self, during: str) -> None:
+        if self._silence.fell:
+            raise UnreachableError(
+                f"{self._host}: it has not answered for {self._patience:.0f} s, while {during}: its agent is "
+                "stopped, or hangs in the kernel",
+                hint="look at its processes and mounts there, then run the session again: it continues with "
+                "what is missing",
+            ) from None
 
     @contextlib.contextmanager
     def _sender(self, data: Iterable[bytes | bytearray | memoryview]) -> Iterator[Future[None]]:
@@ -237,9 +283,11 @@ class Agent:
 
 
 @contextlib.contextmanager
-def agent_on(transport: Transport, *, python: str = "python3", prefix: Sequence[str] = ()) -> Iterator[Agent]:
+def agent_on(
+    transport: Transport, *, python: str = "python3", prefix: Sequence[str] = (), patience: float = PATIENCE
+) -> Iterator[Agent]:
     """Start an agent over ``transport`` for the length of a ``with`` block."""
-    agent = Agent(transport.open(argv(python, prefix)), transport.name)
+    agent = Agent(transport.open(argv(python, prefix)), transport.name, patience)
     try:
         agent.start()
         yield agent

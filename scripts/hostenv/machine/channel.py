@@ -29,6 +29,9 @@ class Channel(Protocol):
     def wait(self, timeout: float) -> int | None:
         """Return the exit status, or ``None`` when the command has not ended after ``timeout`` seconds."""
 
+    def end(self) -> None:
+        """Give the command up; another thread that waits in ``send`` or ``receive`` is woken."""
+
     def close(self) -> None:
         """Drop the channel; what still runs behind it sees the end of its input."""
 

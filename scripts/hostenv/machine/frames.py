@@ -10,19 +10,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hostenv.machine.channel import Channel
+    from hostenv.machine.silence import Silence
 
 
 class FrameReader:
     """Takes what a channel delivers apart into frames. Bulk data passes through as it comes, uncopied."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, silence: Silence) -> None:
         self._channel = channel
+        self._silence = silence
         self._early = bytearray()
 
     def skip_past(self, marker: bytes, most: int) -> bool:
         """Drop all up to and including ``marker``; false where it is not in the first ``most`` bytes."""
         while marker not in self._early:
-            piece = self._channel.receive(wire.PIECE)
+            piece = self._receive(wire.PIECE)
             if not piece or len(self._early) > most:
                 return False
             self._early += piece
@@ -53,7 +55,11 @@ class FrameReader:
 
     def _next(self, limit: int) -> bytes:
         if not self._early:
-            return self._channel.receive(limit)
+            return self._receive(limit)
         piece = bytes(self._early[:limit])
         del self._early[:limit]
         return piece
+
+    def _receive(self, limit: int) -> bytes:
+        with self._silence.waiting():
+            return self._channel.receive(limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import tempfile
@@ -15,12 +16,16 @@ from hostenv.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_LOOK = 1000
+"""Milliseconds between two looks whether a command that says nothing was given up."""
+
 
 class LocalChannel:
     """A child process's streams as a :class:`~hostenv.machine.channel.Channel`."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         # A file, not a pipe: nobody has to read it for the child to go on.
+        self._given_up = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
         try:
             self._process = subprocess.Popen(
@@ -31,6 +36,9 @@ class LocalChannel:
                 bufsize=0,
                 start_new_session=True,  # Ctrl-C reaches the controller, which then ends the agent in order
             )
+            self._poll = select.poll()
+            if self._process.stdout:
+                self._poll.register(self._process.stdout, select.POLLIN)
         except OSError as error:
             self._errors.close()
             raise UnreachableError(f"local: cannot start {argv[0]}: {error.strerror}") from error
@@ -55,7 +63,11 @@ class LocalChannel:
 
     def receive(self, limit: int) -> bytes:
         """Return what has arrived, at most ``limit`` bytes."""
-        return os.read(self._process.stdout.fileno(), limit) if self._process.stdout else b""
+        pipe = self._process.stdout
+        while pipe and not self._poll.poll(_LOOK):
+            if self._given_up:
+                return b""
+        return os.read(pipe.fileno(), limit) if pipe else b""
 
     def stderr_tail(self) -> str:
         """Return the end of the child's standard error."""
@@ -70,6 +82,7 @@ class LocalChannel:
 
     def end(self) -> None:
         """Kill the command and what it started; the streams stay open, another thread may be reading them."""
+        self._given_up = True
         if self.wait(0.0) is None:
             try:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -80,8 +93,12 @@ class LocalChannel:
         """Close the streams; an agent that does not end at the end of its input is killed."""
         self.close_input()
         if self.wait(1.0) is None:
-            self._process.kill()
-            self._process.wait()
+            try:
+                self._process.kill()
+            except PermissionError:  # it runs with more rights than we have, and ends with its input
+                self.wait(1.0)
+            else:
+                self._process.wait()
         if self._process.stdout:
             self._process.stdout.close()
         self._errors.close()

@@ -85,6 +85,10 @@ class SshChannel:
         self._reader.join(max(0.0, min(1.0, deadline - time.monotonic())))
         return int(self._session.exit_status)
 
+    def end(self) -> None:
+        """Drop the channel: what waits for it ends."""
+        self.close()
+
     def close(self) -> None:
         """Drop the channel."""
         self._dropped = True
