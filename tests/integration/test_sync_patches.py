@@ -27,10 +27,11 @@ import getpass
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hostenv.machine.agent import Agent
 from kit.repository import DEMO_PATCH, listing
 from kit.trio import Trio, digests
 
@@ -217,6 +218,43 @@ def test_a_reference_that_keeps_nothing_to_compare_with_is_not_taken_for_unedite
     ran = trio.run("sync_patches", "ref", *TARGETS)
     assert "whether it was edited is unknown" in ran.message
     assert not trio.root("one").exists()
+
+
+def test_what_is_no_text_to_read_is_kept_as_it_is_and_no_original_is_fetched_for_it(trio: Trio) -> None:
+    sync(trio)
+    site = trio.site("one")
+    (site / "kernel/ops.bin").write_bytes(b"\0" + os.urandom(70_000))
+    (site / "demo/words.txt").write_text("a line\n" * 700_000)
+    (site / "kernel/b.py").symlink_to("a.py")
+    within = site.relative_to(trio.current("one"))
+    edited = {name: (site / name).read_bytes() for name in ("kernel/ops.bin", "demo/words.txt")}
+    sync(trio, "--discard-edits")
+    (kept,) = (trio.repository.path / ".hostenv/discarded").iterdir()
+    assert {name: (kept / "files" / within / name).read_bytes() for name in edited} == edited
+    assert (kept / "links.txt").read_text() == f"{within}/kernel/b.py -> a.py\n"
+    assert sorted(path.name for path in kept.iterdir()) == ["edits.patch", "files", "links.txt"]
+    assert "diff --git" not in (kept / "edits.patch").read_text()
+
+
+def test_an_edited_file_that_goes_before_it_is_saved_stops_the_discarding(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync(trio)
+    _edit(trio, "content")
+    added = trio.site("one") / _edit(trio, "added")
+    call = Agent.call
+
+    def remove_first(agent: Agent, operation: str, /, **more: Any) -> Any:
+        if operation == "store.present" and more["folder"] == str(trio.current("one")):
+            added.unlink()
+        return call(agent, operation, **more)
+
+    monkeypatch.setattr(Agent, "call", remove_first)
+    ran = trio.run("sync_patches", "ref", "one", "--discard-edits")
+    assert "nothing is discarded" in ran.message
+    assert "demo/debug.py is gone since it was looked at" in ran.message
+    assert (trio.site("one") / "demo/words.txt").read_text() == "patched on the host\n"
+    assert not (trio.repository.path / ".hostenv/discarded").exists()
 
 
 def test_where_edits_cannot_be_kept_here_nothing_is_discarded(trio: Trio) -> None:

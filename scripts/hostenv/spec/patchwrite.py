@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
     from hostenv.spec.patchapply import FileState
 
+LARGEST_TEXT = 4 << 20
+"""Bytes of a file above which its change is no patch that anybody would read."""
+
 _NO_NEWLINE = b"\\ No newline at end of file\n"
 _PLAIN = re.compile(rb"[ !#-\[\]-~]+")
 

@@ -23,6 +23,7 @@ from hostenv.machine.memory import Memory
 from hostenv.spec.lockplatform import LockPlatform
 from hostenv.spec.overlay import load_overlay, path_of
 from hostenv.spec.patchapply import FileState
+from hostenv.spec.patchwrite import LARGEST_TEXT
 from hostenv.spec.series import load_series
 from hostenv.steps import lockfile
 from hostenv.steps.captured import CapturedClass, Change, ExpectedFile, changes_of, expected_of, overlay_path
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
     from hostenv.workflows.taking import Reading
 
 _SHOWN = 20
-LARGEST_TEXT = 4 << 20
-"""Bytes of a file above which its change is no patch that anybody would read."""
 
 
 def capture(session: Session) -> tuple[HostResult, ...]:

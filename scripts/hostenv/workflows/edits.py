@@ -6,18 +6,19 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.agent.store import relative
 from hostenv.errors import HostError, RefusedError
 from hostenv.facts.manifest import Change
 from hostenv.machine.bulk import File
 from hostenv.machine.memory import Memory
 from hostenv.spec.patchapply import FileState
-from hostenv.spec.patchwrite import header, is_text, write_change
+from hostenv.spec.patchwrite import LARGEST_TEXT, header, is_text, write_change
 from hostenv.workflows.environment import Environment, Place
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hostenv.facts.manifest import Difference, Entry, TreeProblem
     from hostenv.workflows.host import OpenHost
@@ -52,8 +53,8 @@ class Edits:
         """Return the error that shows them."""
         count = len(self.differences) + len(self.problems)
         return RefusedError(
-            f"{host}: {count} file(s) of its current build {self.build} were edited by hand:\n"
-            + "\n".join(self.lines()),
+            f"{host}: {counted(count, 'file')} of its current build {self.build} "
+            f"{'was' if count == 1 else 'were'} edited by hand:\n" + "\n".join(self.lines()),
             hint="--discard-edits saves them as a patch and goes on; a wanted one belongs into patches/",
         )
 
@@ -116,38 +117,48 @@ def edits_in(session: Session, environment: Environment) -> Edits | Unknown | No
 def save_edits(session: Session, host: OpenHost, edits: Edits, who: Mapping[str, str]) -> pathlib.Path:
     """Keep edits below the repository: every edited file as it is, and a patch of the text files.
 
-    Returns the folder. Raises :class:`HostError` where a file cannot be had, or is no longer the one that
-    was looked at: nothing is given up then.
+    Where a link was made or changed leads, ``links.txt`` says. Returns the folder. Raises
+    :class:`HostError` where a file cannot be had, or is no longer the one that was looked at: nothing is
+    given up then.
     """
     unread = [each for each in edits.problems if not each.reason.startswith(_NOT_A_FILE)]
     if unread:
-        raise HostError(
-            f"{host.spec.name}: cannot be saved, so nothing is discarded:\n"
-            + "\n".join(f"{each.path} {each.reason}" for each in unread),
-            hint="run it again when nothing writes there",
-        )
-    folder = _free_folder(session.fleet.folder.parent / FOLDER, f"{host.spec.name}-{edits.build}")
-    folder.mkdir(parents=True)
+        raise _not_saved(host, [f"{each.path} {each.reason}" for each in unread])
     files = [
         File(path=each.path, size=each.target.size, sha256=_digest(each.path, each.target))
         for each in edits.differences
         if each.target and each.target.target is None and each.change is not Change.MODE
     ]
     files = _with_real_sizes(host, edits, files)
+    folder = _free_folder(session.fleet.folder.parent / FOLDER, f"{host.spec.name}-{edits.build}")
+    folder.mkdir(parents=True)
     if files:
         host.reach.receive_files(edits.path, folder / "files", files)
-    originals = _originals(host, edits, folder, who)
-    (folder / "edits.patch").write_bytes(_patch(host, edits, folder, originals))
+    links = [each for each in edits.differences if each.target and each.target.target is not None]
+    if links:
+        lines = [f"{each.path} -> {each.target.target}\n" for each in links if each.target]
+        (folder / "links.txt").write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+    told = tuple(_for_patch(edits, folder))
+    originals = _originals(host, told, folder, who)
+    (folder / "edits.patch").write_bytes(_patch(host, edits, told, folder, originals))
     return folder
 
 
+def _not_saved(host: OpenHost, lines: Iterable[str]) -> HostError:
+    return HostError(
+        f"{host.spec.name}: cannot be saved, so nothing is discarded:\n" + "\n".join(lines),
+        hint="run it again when nothing writes there",
+    )
+
+
 def _with_real_sizes(host: OpenHost, edits: Edits, files: list[File]) -> list[File]:
-    """Leave out what is gone meanwhile. The stream takes each file's own size."""
+    """Give each file its own size, which the stream takes; raises where one is gone meanwhile."""
     found = host.agent.call("store.present", folder=edits.path, paths=[file.path for file in files])
+    gone = [file.path for file, size in zip(files, found, strict=True) if size is None]
+    if gone:
+        raise _not_saved(host, [f"{path} is gone since it was looked at" for path in gone])
     return [
-        File(path=file.path, size=size, sha256=file.sha256)
-        for file, size in zip(files, found, strict=True)
-        if size is not None
+        File(path=file.path, size=size, sha256=file.sha256) for file, size in zip(files, found, strict=True)
     ]
 
 
@@ -161,15 +172,35 @@ def _free_folder(parent: pathlib.Path, stem: str) -> pathlib.Path:
     return next(parent / name for name in names if not (parent / name).exists())
 
 
+def _for_patch(edits: Edits, folder: pathlib.Path) -> Iterator[Difference]:
+    """Yield what a patch can say: files of text below site-packages that somebody would read."""
+    for each in edits.differences:
+        sides = [side for side in (each.reference, each.target) if side]
+        if (
+            each.path.startswith(f"{edits.site}/")
+            and all(side.target is None and side.size <= LARGEST_TEXT for side in sides)
+            and is_text(_after(each, None, folder))
+        ):
+            yield each
+
+
+def _after(each: Difference, before: FileState | None, folder: pathlib.Path) -> FileState | None:
+    """Return the file as it is now: kept in ``folder``, but for one of which only the mode is another."""
+    if each.target is None:
+        return None
+    executable = bool(each.target.mode & 0o111)
+    if each.change is Change.MODE:
+        return FileState(content=before.content if before else b"", executable=executable)
+    return FileState(content=(folder / "files" / each.path).read_bytes(), executable=executable)
+
+
 def _originals(
-    host: OpenHost, edits: Edits, folder: pathlib.Path, who: Mapping[str, str]
+    host: OpenHost, told: Iterable[Difference], folder: pathlib.Path, who: Mapping[str, str]
 ) -> dict[str, bytes]:
-    """Return the bytes that edited and removed files had, as far as wheels and builds there hold them."""
-    wanted = {
-        each.reference.sha256: each.reference.size
-        for each in edits.differences
-        if each.reference and each.reference.target is None and each.path.startswith(edits.site)
-    }
+    """Return the bytes that files had, as far as wheels and builds there hold them."""
+    wanted = {each.reference.sha256: each.reference.size for each in told if each.reference}
+    if not wanted:
+        return {}
     absent = host.agent.call("store.gather", root=host.state.root, who=dict(who), contents=wanted)
     files = [
         File(path=relative(sha256), size=size, sha256=sha256)
@@ -183,28 +214,28 @@ def _originals(
     return {file.sha256: (landing / file.path).read_bytes() for file in files if file.sha256}
 
 
-def _patch(host: OpenHost, edits: Edits, folder: pathlib.Path, originals: Mapping[str, bytes]) -> bytes:
-    told = {
+def _patch(
+    host: OpenHost,
+    edits: Edits,
+    told: Iterable[Difference],
+    folder: pathlib.Path,
+    originals: Mapping[str, bytes],
+) -> bytes:
+    fields = {
         "Description": f"Edited by hand on {host.spec.name}, in build {edits.build}",
         "Origin": f"{host.spec.name}, saved when the edits were discarded",
         "Forwarded": "no",
     }
-    parts = [header(told)]
-    for each in edits.differences:
-        if not each.path.startswith(f"{edits.site}/") or Change.LINK is each.change:
-            continue
-        before = after = None
+    parts = [header(fields)]
+    for each in told:
+        before = None
         if each.reference:
             if each.reference.sha256 not in originals:
                 continue  # its text as built is nowhere at hand: the file itself is kept
             before = FileState(
                 content=originals[each.reference.sha256], executable=bool(each.reference.mode & 0o111)
             )
-        if each.target:
-            kept = folder / "files" / each.path
-            same = each.change is Change.MODE and before
-            content = before.content if same and before else kept.read_bytes() if kept.exists() else b""
-            after = FileState(content=content, executable=bool(each.target.mode & 0o111))
-        if is_text(before) and is_text(after):
+        if is_text(before):
+            after = _after(each, before, folder)
             parts.append(write_change(each.path.removeprefix(f"{edits.site}/"), before, after))
     return b"".join(parts)
