@@ -52,7 +52,7 @@ def trio(repository: Repository) -> Trio:
 def test_an_overlay_is_taken_reviewed_and_laid_instead_of_the_wheel(trio: Trio) -> None:
     before = digests(trio.current("ref"))
     ran = trio.done("overlay", "ref", "ours", "kernel", "--why", "our own build")
-    assert "1 distributions" in ran.host["headline"]
+    assert "1 distribution, " in ran.host["headline"]
     folder = trio.repository.path / "overlays"
     assert 'why = "our own build"' in (folder / "ours.toml").read_text()
     listed = (folder / "ours.files").read_text()
@@ -437,3 +437,50 @@ def test_a_script_of_any_size_is_laid_whole_and_only_its_head_names_another_pyth
     shutil.rmtree(trio.root("ref"))
     done = subprocess.run([laid], env={"PATH": "/usr/bin:/bin"}, cwd="/", capture_output=True, check=True)
     assert done.stdout == b"end\n"
+
+
+def test_a_distribution_that_does_not_say_what_is_its_own_is_not_taken(trio: Trio) -> None:
+    info = trio.site("ref") / "kernel-1.0.dist-info"
+    record, sound = info / "RECORD", (info / "RECORD").read_text()
+    rows = sound.splitlines(keepends=True)
+    long = '"' + "x" * 140_000 + '",,\n'
+    undescribed = "".join(row for row in rows if ".dist-info/" not in row)
+    for text, said in (
+        (None, "kernel-1.0.dist-info: has no RECORD"),
+        (sound + long, f"kernel-1.0.dist-info: RECORD line {len(rows) + 1} is not CSV"),
+        (undescribed, "RECORD does not name"),
+        (sound + "../../../../../../../../../../../x,,\n", "leaves the environment"),
+        (sound + "../../../pyvenv.cfg,,\n", "'{prefix}/pyvenv.cfg' lies where only the environment itself"),
+    ):
+        record.unlink()
+        if text is not None:
+            record.write_text(text)
+        ran = trio.run("overlay", "ref", "ours", "kernel")
+        assert said in ran.message
+        assert not (trio.repository.path / "overlays").exists()
+        record.write_text(sound)
+    assert "at most 100" in trio.run("overlay", "ref", "o" * 300, "kernel").message
+    metadata = info / "METADATA"
+    metadata.write_text(metadata.read_text().replace("Version: 1.0", "Version: 2.0"))
+    assert "kernel is 2.0 here, kernel-1.0" in trio.run("overlay", "ref", "ours", "kernel").message
+
+
+def test_a_broken_overlay_is_taken_anew_and_keeps_what_it_says_of_why(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel", "--why", "our own build")
+    folder = trio.repository.path / "overlays"
+    sound = {path: path.read_text() for path in folder.iterdir()}
+    listed, description = folder / "ours.files", folder / "ours.toml"
+    for path, text in (
+        (listed, sound[listed] + "nonsense\n"),
+        (listed, None),
+        (description, "[["),
+        (description, sound[description].replace('"1.0"', '"2.0"')),
+    ):
+        path.unlink()
+        if text is not None:
+            path.write_text(text)
+        assert trio.done("overlay", "ref", "ours", "kernel").host["changed"]
+        why = "as it works on ref" if text == "[[" else "our own build"
+        assert description.read_text() == sound[description].replace("our own build", why)
+        assert listed.read_text() == sound[listed]
+        description.write_text(sound[description])

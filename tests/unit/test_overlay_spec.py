@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import os
 import tomllib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,12 +19,15 @@ from hostenv.spec.overlay import (
     Origin,
     OverlaidDistribution,
     Overlay,
+    check_rendered,
     load_overlay,
     load_overlays,
     render,
+    stated_why,
 )
 from hostenv.spec.overlaylist import OverlayFile, parse, quoted, unquoted
 from hostenv.spec.overlaylist import render as render_list
+from hostenv.workflows.taking import write
 
 if TYPE_CHECKING:
     import pathlib
@@ -33,6 +38,9 @@ OTHER = hashlib.sha256(b"y").hexdigest()
 
 def overlay(name: str = "ours", *files: OverlayFile, dist: str = "kernel", why: str = "w") -> Overlay:
     listed = files or (OverlayFile(path="kernel/a.py", dist=dist, mode=0o644, size=1, sha256=DIGEST),)
+    if not any(file.path.endswith("/METADATA") for file in listed):
+        info = f"{dist}-1.0.dist-info/METADATA"
+        listed += (OverlayFile(path=info, dist=dist, mode=0o644, size=1, sha256=OTHER),)
     return Overlay(
         name=name,
         why=why,
@@ -69,7 +77,7 @@ def test_what_is_written_is_read_again(tmp_path: pathlib.Path) -> None:
     put(tmp_path, made)
     found = load_overlay(tmp_path, "ours")
     assert found.digest == made.digest
-    assert sorted(found.files, key=lambda each: each.path) == sorted(files, key=lambda each: each.path)
+    assert sorted(found.files, key=lambda each: each.path) == sorted(made.files, key=lambda each: each.path)
     assert (found.why, found.origin, found.binaries) == (made.why, made.origin, made.binaries)
     assert tomllib.loads(render(made))["why"] == made.why
 
@@ -146,3 +154,75 @@ def test_what_is_missing_or_does_not_belong_together_is_said(tmp_path: pathlib.P
     (tmp_path / "ours.files").unlink()
     with pytest.raises(InputError, match=r"ours\.files: cannot be read"):
         load_overlay(tmp_path, "ours")
+
+
+@pytest.mark.parametrize(
+    ("version", "info", "said"),
+    [
+        ("2.0", "kernel-1.0.dist-info", "kernel is 2.0 here, kernel-1.0.dist-info/METADATA in the list"),
+        ("1.0", "kernel", "kernel has no NAME-VERSION.dist-info/METADATA in the list"),
+        ("1.0-1", "kernel-1.0.post1.dist-info", None),
+        ("1.0+cu13.0", "kernel-1.0+cu13.0.dist-info", None),
+        ("odd-version", "kernel-odd_version.dist-info", None),
+    ],
+)
+def test_description_and_list_tell_of_one_version(
+    tmp_path: pathlib.Path, version: str, info: str, said: str | None
+) -> None:
+    file = OverlayFile(path=f"{info}/METADATA", dist="kernel", mode=0o644, size=1, sha256=DIGEST)
+    put(tmp_path, replace(overlay("ours", file), distributions=(dist_of(version),)))
+    if said is None:
+        assert load_overlay(tmp_path, "ours").distributions[0].version == version
+        return
+    with pytest.raises(InputError) as caught:
+        load_overlay(tmp_path, "ours")
+    assert said in caught.value.message
+
+
+def dist_of(version: str) -> OverlaidDistribution:
+    return OverlaidDistribution(name="kernel", version=version)
+
+
+def test_what_could_not_be_read_again_is_told_before_it_is_written() -> None:
+    check_rendered(overlay("ours"))
+    own = OverlayFile(path="{prefix}/pyvenv.cfg", dist="kernel", mode=0o644, size=1, sha256=DIGEST)
+    with pytest.raises(InputError, match="only the environment itself may write"):
+        check_rendered(overlay("ours", own))
+
+
+@pytest.mark.parametrize("file", ["ours.files", "ours.toml"])
+def test_no_pipe_is_waited_for(tmp_path: pathlib.Path, file: str) -> None:
+    put(tmp_path, overlay("ours"))
+    (tmp_path / file).unlink()
+    os.mkfifo(tmp_path / file)
+    with pytest.raises(InputError, match=f"overlays/{file}.*cannot be read: not a regular file"):
+        load_overlay(tmp_path, "ours")
+
+
+def test_a_name_that_no_file_can_have_is_not_there(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(InputError, match="is not there"):
+        load_overlay(tmp_path, "x" * 300)
+
+
+def test_both_files_of_an_overlay_are_written_or_neither(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "ours.toml").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write(tmp_path, overlay("ours"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours.toml"]
+    (tmp_path / "ours.files").write_text("as it was")
+    with pytest.raises(OSError, match="directory"):
+        write(tmp_path, overlay("ours"))
+    assert (tmp_path / "ours.files").read_text() == "as it was"
+    (tmp_path / "ours.toml").rmdir()
+    write(tmp_path, overlay("ours"))
+    assert load_overlay(tmp_path, "ours").digest == overlay("ours").digest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours.files", "ours.toml"]
+
+
+def test_why_is_known_whatever_else_is_wrong(tmp_path: pathlib.Path) -> None:
+    assert stated_why(tmp_path, "ours") is None
+    put(tmp_path, overlay("ours", why="of old"))
+    (tmp_path / "ours.files").unlink()
+    assert stated_why(tmp_path, "ours") == "of old"
+    (tmp_path / "ours.toml").write_text("why = [")
+    assert stated_why(tmp_path, "ours") is None

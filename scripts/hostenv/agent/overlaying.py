@@ -181,6 +181,10 @@ class _Laying:
         """Make a distribution's scripts and its RECORD, and note what differs from the one it came with."""
         info = self._info(each, overlay)
         found = distinfo.read(self._root, os.fsencode(f"{self._site}/{info}"))
+        if (distinfo.normalised(found.name), found.version) != (each["name"], each["version"]):
+            message = f"overlay {overlay['name']}: {info}/METADATA is of {found.name} {found.version}"
+            hint = f"the overlay says {each['name']} {each['version']}: take it again"
+            raise AgentError(message, hint=hint, outcome="input")
         made = entry_point_scripts(found.entry_points, f"{self._site}/{info}/entry_points.txt")
         for name, content in made.items():
             target = os.path.join(self._root, "bin", name)

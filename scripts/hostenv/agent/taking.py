@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import posixpath
+import re
 import time
 from typing import (
     TYPE_CHECKING,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from hostenv.agent.distinfo import Distribution
 
 NOBODY = "-"
+_OF_ITS_FILES = re.compile(r"(has no )?(RECORD|METADATA)\b")
+"""The problems of a distribution with which it cannot be told whole."""
+_SHOWN = 5
 _MADE_ANEW = frozenset({"console_scripts", "gui_scripts"})
 _NOTES = frozenset({b"INSTALLER", b"REQUESTED", b"direct_url.json", b"uv_cache.json", b"uv_build.json"})
 """Files of a ``.dist-info`` that tell of one installation and not of the distribution."""
@@ -47,7 +51,8 @@ def take(
     ``binaries``. A distribution's files are those of its RECORD that are there, and what lies in a folder
     that is its alone. Left out: bytecode under ``__pycache__``, scripts that entry points make, notes of the
     installation. Raises :class:`AgentError` for a name that matches nothing, an editable or a legacy
-    installation, and a file that cannot be read or is of another kind.
+    installation, a RECORD or METADATA that is missing or wrong, and a file that cannot be read or is of
+    another kind.
     """
     real = os.path.realpath(root)
     sites = pyvenv.site_packages(real)
@@ -58,6 +63,7 @@ def take(
     moment = time.time_ns()
     seen = walk.walk(os.fsencode(real))
     owners = _owners(installed, chosen, seen, os.fsencode(sites[0]))
+    _check_described(chosen, owners)
     owners.update(_loose(paths, installed, seen, sites[0]))
     _check_problems(seen, owners)
     seen.files = {path: file for path, file in seen.files.items() if path in owners}
@@ -106,7 +112,26 @@ def _chosen(installed: Sequence[Distribution], names: Sequence[str]) -> List[Dis
         if each.info.endswith(b".egg-info"):
             message = f"{each.name} {each.version} is installed the legacy way, without RECORD"
             raise AgentError(message, hint="install it as a wheel there", outcome="refused")
+        wrong = [problem for problem in each.problems if _OF_ITS_FILES.match(problem)]
+        if wrong:
+            raise _incomplete(each, wrong)
     return chosen
+
+
+def _check_described(chosen: Sequence[Distribution], owners: Mapping[bytes, str]) -> None:
+    """Refuse a distribution whose RECORD does not lead to the files that describe it."""
+    for each in chosen:
+        named = (each.info + b"/METADATA", each.info + b"/RECORD")
+        absent = [f"RECORD does not name {text(path)}" for path in named if path not in owners]
+        if absent:
+            raise _incomplete(each, absent)
+
+
+def _incomplete(each: Distribution, wrong: Sequence[str]) -> AgentError:
+    more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+    lines = "\n".join(f"{text(each.info)}: {line}" for line in (*wrong[:_SHOWN], *more))
+    message = f"{each.name} {each.version} does not say which files are its own:\n{lines}"
+    return AgentError(message, hint="install it anew there", outcome="refused")
 
 
 def _normalised_pattern(pattern: str) -> str:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
+import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostenv.document import Problems, Source, day, did_you_mean, list_of, load_toml, table_of
+from packaging.version import InvalidVersion, Version
+
+from hostenv.document import Problems, Source, day, did_you_mean, list_of, load_toml, read_text, table_of
 from hostenv.errors import InputError
 from hostenv.spec import overlaylist, words
 from hostenv.spec.overlaylist import NOBODY, OverlayFile
@@ -25,7 +29,10 @@ if TYPE_CHECKING:
 
     from hostenv.document import Table
 
+LONGEST_NAME = 100
+"""Characters of an overlay's name."""
 _ROLES = "module|linked|relocatable|loose"
+_METADATA = re.compile(r"([^/]+?)-([^/-]+)\.dist-info/METADATA")
 _IMAGE = r"[a-z]+[0-9_]*[0-9]+[af]?(?::[0-9]+\.[0-9]+)?"
 
 
@@ -164,7 +171,7 @@ def load_overlay(folder: Path, name: str) -> Overlay:
     """Read one overlay; raises :class:`InputError` with every problem of both its files."""
     path = path_of(folder, name)
     document = f"overlays/{name}.toml"
-    if not path.exists():
+    if len(name) > LONGEST_NAME or not path.exists():
         there = [each.stem for each in folder.glob("*.toml")] if folder.is_dir() else []
         raise InputError(f"{document} is not there{did_you_mean(name, there)}")
     problems = Problems()
@@ -172,12 +179,30 @@ def load_overlay(folder: Path, name: str) -> Overlay:
     problems.raise_any()
     listed = f"overlays/{name}.files"
     try:
-        files = overlaylist.parse(path.with_suffix(".files").read_text(encoding="ascii"), listed)
+        text = read_text(path.with_suffix(".files"))
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not ASCII"
         raise InputError(f"{listed}: cannot be read: {why}", hint="it belongs beside the .toml") from error
+    return _overlay(values, name, overlaylist.parse(text, listed))
+
+
+def check_rendered(overlay: Overlay) -> None:
+    """Raise :class:`InputError` with all for which an overlay, once written, would not be read again."""
+    files = overlaylist.parse(overlaylist.render(overlay.files), f"overlays/{overlay.name}.files")
+    _overlay(tomllib.loads(render(overlay)), overlay.name, files)
+
+
+def stated_why(folder: Path, name: str) -> str | None:
+    """Return the ``why`` of an earlier description, whatever else is wrong with it; ``None`` without one."""
+    values = load_toml(path_of(folder, name), document=f"overlays/{name}.toml", problems=Problems())
+    stated = (values or {}).get("why")
+    return stated if isinstance(stated, str) and stated.isprintable() and stated else None
+
+
+def _overlay(values: dict[str, object] | None, name: str, files: tuple[OverlayFile, ...]) -> Overlay:
+    problems = Problems()
     reader = table_of(lambda table: _from_table(table, name, files))
-    overlay = problems.read(values, reader, source=Source(document))
+    overlay = problems.read(values, reader, source=Source(f"overlays/{name}.toml"))
     problems.raise_any()
     return overlay
 
@@ -199,7 +224,27 @@ def _from_table(table: Table, name: str, files: tuple[OverlayFile, ...]) -> Over
                 "has no file in the list" if missing in named else "has files in the list and no entry here"
             )
             table.problem("distributions", f"{missing} {where}")
+        for each in overlay.distributions:
+            if each.name in owners:
+                _check_version(table, each, files)
     return overlay
+
+
+def _check_version(table: Table, each: OverlaidDistribution, files: tuple[OverlayFile, ...]) -> None:
+    """Note where the distribution's ``.dist-info`` in the list is of another version, or there is none."""
+    found = [match for file in files if file.dist == each.name and (match := _METADATA.fullmatch(file.path))]
+    if not found:
+        table.problem("distributions", f"{each.name} has no NAME-VERSION.dist-info/METADATA in the list")
+    for match in found:
+        if _comparable(match[2]) != _comparable(each.version):
+            table.problem("distributions", f"{each.name} is {each.version} here, {match[0]} in the list")
+
+
+def _comparable(version: str) -> str:
+    try:
+        return str(Version(version))
+    except InvalidVersion:
+        return version.replace("-", "_").lower()
 
 
 def _clashes(overlays: list[Overlay]) -> list[str]:

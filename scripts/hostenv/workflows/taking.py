@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import pathlib
 import posixpath
 import re
+import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hostenv.agent.amounts import counted, megabytes
+from hostenv.agent.files import write_file
 from hostenv.errors import InputError, RefusedError
 from hostenv.machine.reach import Reach
 from hostenv.spec.overlay import (
+    LONGEST_NAME,
     Binary,
     Origin,
     OverlaidDistribution,
     Overlay,
+    check_rendered,
     load_overlay,
     path_of,
     render,
+    stated_why,
 )
 from hostenv.spec.overlaylist import NOBODY, PREFIX, OverlayFile
 from hostenv.spec.overlaylist import render as render_list
@@ -29,7 +35,6 @@ from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import read_state
 
 if TYPE_CHECKING:
-    import pathlib
     from collections.abc import Iterator, Mapping, Sequence
 
     from hostenv.facts.root import RootState
@@ -110,31 +115,49 @@ def take_overlay(session: Session) -> tuple[HostResult, ...]:
     host, name, *wanted = words
     names = [word for word in wanted if not word.startswith("./")]
     paths = [word for word in wanted if word.startswith("./")]
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise InputError(f'"{name}" is no name for an overlay: letters, digits, dots, dashes, underscores')
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or len(name) > LONGEST_NAME:
+        shown = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+        raise InputError(
+            f'"{shown}" is no name for an overlay: letters, digits, dots, dashes, underscores, '
+            f"at most {LONGEST_NAME}"
+        )
 
     def work(session: Session, spec: Spec, turn: Turn) -> HostResult:
         with open_for_reading(session.fleet, spec, turn, session.request.venv) as reading:
             session.listener.phase(spec.name, "read")
-            why = session.request.why or _why(session, name)
+            why = session.request.why or stated_why(_folder(session), name)
             overlay = read_overlay(reading, name, names, why=why, paths=paths)
             return keep_overlay(session, reading, overlay)
 
     return session.run(work, session.fleet.select([host]))
 
 
-def _why(session: Session, name: str) -> str | None:
-    """Return what an earlier description of that name says."""
-    folder = session.fleet.folder.parent / "overlays"
-    return load_overlay(folder, name).why if path_of(folder, name).exists() else None
+def _folder(session: Session) -> pathlib.Path:
+    return session.fleet.folder.parent / "overlays"
+
+
+def _digest(folder: pathlib.Path, name: str) -> str | None:
+    """Return the digest of the overlay that is there; ``None`` without one, or where it cannot be read."""
+    with contextlib.suppress(InputError):
+        return load_overlay(folder, name).digest
+    return None
 
 
 def read_overlay(
     reading: Reading, name: str, names: Sequence[str], *, why: str | None, paths: Sequence[str] = ()
 ) -> Overlay:
-    """Read distributions (patterns) and loose files (paths in the environment) into an overlay."""
+    """Read distributions (patterns) and loose files (paths in the environment) into an overlay.
+
+    Raises :class:`RefusedError` for what no build would take from the files that it becomes.
+    """
     answer = reading.agent.call("overlay.take", root=reading.venv, names=list(names), paths=list(paths))
-    return overlay_of(answer, name=name, host=reading.spec.name, venv=reading.venv, why=why)
+    overlay = overlay_of(answer, name=name, host=reading.spec.name, venv=reading.venv, why=why)
+    try:
+        check_rendered(overlay)
+    except InputError as error:
+        message = f"{reading.spec.name}: no build could lay what would be written:\n{error.message}"
+        raise RefusedError(message, hint=f"mend it in {reading.venv} there, or leave it out") from error
+    return overlay
 
 
 def overlay_of(answer: Mapping[str, Any], *, name: str, host: str, venv: str, why: str | None) -> Overlay:
@@ -186,11 +209,9 @@ def _within(path: str, site: str) -> str:
 
 def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostResult:
     """Write an overlay's files, its contents first; nothing where the same is there."""
-    folder = session.fleet.folder.parent / "overlays"
+    folder = _folder(session)
     absent = session.payload.missing(overlay.contents)
-    same = (
-        path_of(folder, overlay.name).exists() and load_overlay(folder, overlay.name).digest == overlay.digest
-    )
+    same = _digest(folder, overlay.name) == overlay.digest
     host = reading.spec.name
     if same and not absent:
         return HostResult(
@@ -225,16 +246,27 @@ def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostRe
 def told(overlay: Overlay) -> str:
     """Say in a few words what an overlay holds."""
     loose = sum(file.dist == NOBODY for file in overlay.files)
-    parts = [f"{len(overlay.distributions)} distributions"] if overlay.distributions else []
-    parts += [f"{loose} loose files"] if loose else []
-    return f"{', '.join(parts)}, {len(overlay.files)} files, {megabytes(overlay.size)}"
+    parts = [counted(len(overlay.distributions), "distribution")] if overlay.distributions else []
+    parts += [counted(loose, "loose file")] if loose else []
+    return f"{', '.join(parts)}, {counted(len(overlay.files), 'file')}, {megabytes(overlay.size)}"
 
 
 def write(folder: pathlib.Path, overlay: Overlay) -> None:
-    """Write an overlay's list, then its description, each whole or not at all."""
-    from hostenv.agent.files import write_file  # noqa: PLC0415  only here
-
+    """Write an overlay's list and its description, both or neither: each beside, then renamed."""
     folder.mkdir(exist_ok=True)
-    path = path_of(folder, overlay.name)
-    write_file(str(path.with_suffix(".files")), render_list(overlay.files).encode("ascii"))
-    write_file(str(path), render(overlay).encode())
+    description = path_of(folder, overlay.name)
+    texts = {description.with_suffix(".files"): render_list(overlay.files), description: render(overlay)}
+    listed = next(iter(texts))
+    old = listed.read_bytes() if listed.is_file() else None
+    with tempfile.TemporaryDirectory(prefix=".tmp-", dir=folder) as beside:
+        for path, text in texts.items():
+            write_file(f"{beside}/{path.name}", text.encode())
+        try:
+            for path in texts:
+                pathlib.Path(beside, path.name).replace(path)
+        except OSError:
+            if old is not None:
+                write_file(str(listed), old)
+            elif listed.is_file():
+                listed.unlink()
+            raise
