@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hostenv.spec.fleet import load_fleet
+from hostenv.workflows.suggest import inherited_overlays
 from kit.elf import needs_gcc, shared
 from kit.trio import Trio, digests
 
@@ -484,3 +486,50 @@ def test_a_broken_overlay_is_taken_anew_and_keeps_what_it_says_of_why(trio: Trio
         assert description.read_text() == sound[description].replace("our own build", why)
         assert listed.read_text() == sound[listed]
         description.write_text(sound[description])
+
+
+def test_the_plan_says_what_a_list_leaves_out_of_its_class_and_a_proposal_names_all_of_them(
+    trio: Trio, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    folder = trio.repository.path / "envspecs"
+    (folder / "classes").mkdir(exist_ok=True)
+    (folder / "classes/shared.toml").write_text(f'{USE}require-arch = ["9.0", "12.0"]\n')
+    path = folder / "one.toml"
+    path.write_text(f'extends = "classes/shared"\n{path.read_text()}')
+    whole = load_fleet(folder).specs["one"]
+    lines = list(inherited_overlays(whole))
+    assert lines[0] == "[[overlays]]  # of envspecs/classes/shared.toml, whose list this one replaces"
+    assert list(inherited_overlays(load_fleet(folder).specs["two"])) == []
+    alone = path.read_text()
+
+    path.write_text("\n".join([alone, *lines, ""]))
+
+    pasted = load_fleet(folder).specs["one"]
+    assert pasted.overlays == whole.overlays
+    assert list(inherited_overlays(pasted)) == [], "the host has a list of its own now"
+    capsys.readouterr()
+    path.write_text(f"overlays = []\n{alone}")
+    trio.done("build_env", "one", "--dry-run")
+    plan = " ".join(capsys.readouterr().err.split())
+    assert "class's overlays left out: ours; the list in one.toml replaces its own" in plan
+
+
+def test_a_damaged_content_of_the_controller_is_brought_again_and_nothing_else(trio: Trio) -> None:
+    trio.done("overlay", "ref", "ours", "kernel")
+    trio.specs("demo==1.0", "kernel==1.0", more=f'{USE}[reference]\nhost = "ref"\n', hosts=("one", "two"))
+    big = bytes(range(256)) * 40
+    store = trio.repository.folder / "home/.cache/hostenv/store"
+    (kept,) = (path for path in store.glob("*/*") if path.read_bytes() == big)
+    kept.write_bytes(big[:-1] + b"!")
+    trio.done("build_env", "one", "two")
+    for host in ("one", "two"):
+        assert (trio.site(host) / "kernel/extra.bin").read_bytes() == big
+    assert kept.read_bytes() == big
+
+    kept.write_bytes(big[:-1] + b"!")
+    shutil.rmtree(trio.root("one"))
+    (trio.site("ref") / "kernel/extra.bin").unlink()
+    shutil.rmtree(trio.root("ref") / "store", ignore_errors=True)
+    assert f"kernel/extra.bin (sha256 {kept.name})" in trio.run("build_env", "one").message
+    assert not kept.exists()

@@ -43,6 +43,39 @@ def problems_of(folder: Path) -> list[str]:
     return caught.value.message.splitlines()
 
 
+def test_what_a_list_leaves_out_of_its_class_is_known(write: Callable[[dict[str, str]], Path]) -> None:
+    def listed(*names: str) -> str:
+        return "".join(f'[[overlays]]\nname = "{name}"\n' for name in names)
+
+    series = 'patches = ["demo-1.0"]\n'
+    folder = write(
+        {
+            "classes/base.toml": f"[env]\n{series}{listed('a', 'b')}",
+            "classes/more.toml": f'extends = "classes/base"\n{listed("b", "c")}',
+            "takes.toml": f'extends = "classes/base"\n{HOST}',
+            "replaces.toml": f'extends = "classes/base"\n{HOST}[env]\npatches = []\n{listed("b", "d")}',
+            "further.toml": f'extends = "classes/more"\n{HOST}{listed("a", "b", "c")}',
+            "behind.toml": f'extends = "classes/more"\n{HOST}',
+            "alone.toml": f"{HOST}{listed('a')}",
+        }
+    )
+    specs = load_fleet(folder).specs
+    assert {name: dict(spec.left_out) for name, spec in specs.items()} == {
+        "takes": {},
+        "replaces": {"overlays": ("a",), "patches": ("demo-1.0",)},
+        "further": {},
+        "behind": {"overlays": ("a",)},
+        "alone": {},
+    }
+    assert {name: spec.overlays_of for name, spec in specs.items()} == {
+        "takes": "envspecs/classes/base.toml",
+        "replaces": "envspecs/replaces.toml",
+        "further": "envspecs/further.toml",
+        "behind": "envspecs/classes/more.toml",
+        "alone": "envspecs/alone.toml",
+    }
+
+
 def test_the_shipped_fleet_is_valid_and_says_what_the_issue_asks() -> None:
     fleet = load_fleet(ROOT / "envspecs")
     assert fleet.default_hosts == ("local",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hostenv.document import Problems, Source, did_you_mean, load_toml
@@ -21,12 +21,40 @@ _LONGEST_CHAIN = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merged:
-    """A document with its classes merged in. ``classes``: nearest first; ``lock_owner``: see Spec."""
+    """A document with its classes merged in.
+
+    ``classes``: nearest first; ``lock_owner`` and ``left_out``: see Spec.
+    """
 
     values: dict[str, object]
     source: Source
     classes: tuple[str, ...]
     lock_owner: str
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def over(self, base: Merged) -> Merged:
+        """Return the same, with what of a class's lists it replaces."""
+        gone = {
+            key: [
+                name
+                for name in (*base.left_out.get(key, ()), *_names_of(base.values, key))
+                if name not in _names_of(self.values, key)
+            ]
+            for key in ("overlays", "patches")
+        }
+        return replace(self, left_out={key: tuple(dict.fromkeys(each)) for key, each in gone.items() if each})
+
+
+def _names_of(values: Mapping[str, object], key: str) -> tuple[str, ...]:
+    """Return the names in a list of overlays or series; what is none is the reader's to tell."""
+    env = values.get("env")
+    found = values.get(key) if key == "overlays" else env.get(key) if isinstance(env, dict) else None
+    entries = (
+        [each.get("name") if isinstance(each, dict) else each for each in found or ()]
+        if isinstance(found, list)
+        else []
+    )
+    return tuple(each for each in entries if isinstance(each, str))
 
 
 @dataclass(slots=True)
@@ -78,7 +106,7 @@ class Folder:
             source=source,
             classes=(parent.rpartition("/")[2], *base.classes),
             lock_owner=short if _speaks_to_the_resolver(values) else base.lock_owner,
-        )
+        ).over(base)
 
     def _parent(self, word: object, document: str, *, within: tuple[str, ...]) -> str | None:
         """Return the name of the class to extend, or None after noting why it cannot be."""

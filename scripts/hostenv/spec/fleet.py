@@ -109,6 +109,8 @@ def _read_spec(files: Folder, name: str) -> Spec | None:
                 path=files.path / f"{name}.toml",
                 classes=merged.classes,
                 lock_owner=merged.lock_owner,
+                overlays_of=merged.source.child("overlays").document,
+                left_out=merged.left_out,
             )
         ),
         source=merged.source,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hostenv.document import list_of, table_of
@@ -12,6 +12,7 @@ from hostenv.spec.host import Gpus, Host, Identity, Mode, Transport
 from hostenv.spec.rules import Capture, Checks, Model, OverlayUse, Reference, Service, System
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from hostenv.document import Table
@@ -23,7 +24,9 @@ class Spec:
 
     ``name`` is the file's name without ``.toml``, ``path`` the file. ``classes`` are the classes that it
     extends, nearest first. ``lock_owner`` names the lock: the nearest of host and classes that says
-    something of its own to the resolver, so that the hosts of a class share one lock.
+    something of its own to the resolver, so that the hosts of a class share one lock. ``overlays_of`` is the
+    file that its list of overlays is from; ``left_out`` what its own ``overlays`` and ``patches``
+    leave out of its classes' lists, which they replace.
     """
 
     name: str
@@ -45,9 +48,11 @@ class Spec:
     checks: Checks
     models: tuple[Model, ...]
     service: Service | None
+    overlays_of: str | None = None
+    left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def from_table(
+    def from_table(  # noqa: PLR0913  what the file does not say itself, by keyword
         cls,
         table: Table,
         *,
@@ -55,6 +60,8 @@ class Spec:
         path: Path,
         classes: tuple[str, ...] = (),
         lock_owner: str | None = None,
+        overlays_of: str | None = None,
+        left_out: Mapping[str, tuple[str, ...]] | None = None,
     ) -> Spec:
         """Read a spec whose classes are already merged into it."""
         spec = cls(
@@ -77,6 +84,8 @@ class Spec:
             checks=table.get("checks", table_of(Checks.from_table), Checks()),
             models=table.get("models", list_of(table_of(Model.from_table)), ()),
             service=table.get("service", table_of(Service.from_table), None),
+            overlays_of=overlays_of,
+            left_out=left_out or {},
         )
         if table.sound:
             spec._check(table)

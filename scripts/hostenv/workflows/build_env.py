@@ -109,7 +109,7 @@ class Run:
         )
         if not lines:
             return self._unchanged()
-        self._session.listener.plan(self._spec.name, lines)
+        self._session.listener.plan(self._spec.name, (*lines, *_left_out(self._spec)))
         if self._session.request.dry_run:
             return self._result("dry run: nothing was changed", notes=self._held())
         self._locked.write()
@@ -332,6 +332,14 @@ class Run:
 
 
 def judged_by(spec: Spec) -> str:
+def _left_out(spec: Spec) -> tuple[str, ...]:
+    """Say what of its classes' lists a spec's own replace: nobody notices what is not there."""
+    return tuple(
+        f"without  class's {key} left out: {', '.join(names)}; the list in {spec.path.name} replaces its own"
+        for key, names in spec.left_out.items()
+    )
+
+
     """Return a digest of what a spec's checks go by beside the environment: kept in the receipt."""
     env, checks = spec.env, spec.checks
     said = (env.requires, env.overrides, env.excludes, checks.allow)

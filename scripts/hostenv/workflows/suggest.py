@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -283,9 +284,19 @@ class _Overlays:
         proposal = failing.proposal(changes, source, laid=names)
         return replace(
             proposal,
-            overlays=("[[overlays]]", f'name = "{overlay}"'),
+            overlays=(*inherited_overlays(failing.spec), "[[overlays]]", f'name = "{overlay}"'),
             commands=(reference.command(overlay, names), *proposal.commands),
         )
+
+
+def inherited_overlays(spec: Spec) -> Iterator[str]:
+    """Yield the lines of a class's overlays: a list of the spec's own replaces it, so they stand in both."""
+    document = f"{spec.path.parent.name}/{spec.path.name}"
+    for use in spec.overlays if spec.overlays_of not in {None, document} else ():
+        yield f"[[overlays]]  # of {spec.overlays_of}, whose list this one replaces"
+        yield f"name = {json.dumps(use.name)}"
+        if use.require_arch:
+            yield f"require-arch = {json.dumps(use.require_arch)}"
 
 
 def _platform(installed: Installed) -> LockPlatform | None:
