@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -216,23 +217,25 @@ def test_killed_before_any_change_to_a_file_the_environment_is_whole(
     Python tells of each; ``test_killed_calls.py`` does the same with the kernel's calls, where strace is.
     """
     activate(agent, root, OLD)
-    killed = 0
-    while killed < 100:
-        state = agent.call("root.state", root=str(root))
-        seen = {"generation": state["generation"], "hold": None}
+    before = root.with_name("before")
+    shutil.copytree(root, before, symlinks=True)
+    found = []
+    for killed in range(100):
+        shutil.rmtree(root)
+        shutil.copytree(before, root, symlinks=True)
+        seen = {"generation": 1, "hold": None}
         asked = {"root": str(root), "build": NEW, "receipt": {}, "who": WHO, "seen": seen}
         argv = (sys.executable, "-I", "-S", "-B", "-c", KILLED_SWITCH, json.dumps(asked), str(killed))
         done = subprocess.run(argv, check=False, capture_output=True, text=True)
+        found.append(current(root))
         if done.returncode == 0:
             break
         assert done.returncode == -signal.SIGKILL, done.stderr
-        killed += 1
-        where = json.loads((root / "current/receipt.json").read_text())["build"]
-        assert current(root) == where
-        if where == NEW:  # all that came after the one pointer was left undone: back, for the next kill
-            activate(agent, root, OLD)
-    assert killed >= len(("the generation's folder", "its receipt", "its env", "its rename", "current"))
-    assert current(root) == NEW
-    state = agent.call("root.state", root=str(root))
-    assert state["generations"][-1] == state["generation"]
-    assert not list((root / "generations").glob(".tmp-*"))
+        assert json.loads((root / "current/receipt.json").read_text())["build"] == found[-1]
+        activate(agent, root, NEW)
+        state = agent.call("root.state", root=str(root))
+        assert state["generations"][-1] == state["generation"]
+        assert not [*root.glob(".tmp-*"), *root.glob("generations/.tmp-*")]
+    assert found == sorted(found), "it went back"
+    assert set(found) == {OLD, NEW}
+    assert len(found) > len(("the generation's folder", "its env", "its receipt", "its name", "current"))
