@@ -10,6 +10,7 @@ import pytest
 from hostenv.checks import record
 from hostenv.checks.finding import Finding, Severity
 from hostenv.checks.judge import Facts, judge
+from hostenv.checks.metadata import Wanted
 from hostenv.checks.record import Applied
 from hostenv.facts.distributions import Conflict, Mismatch
 from hostenv.facts.manifest import TreeProblem
@@ -37,6 +38,20 @@ def test_an_edited_file_is_an_error_that_names_both_digests() -> None:
     (finding,) = found(an_environment(EDITED))
     assert (finding.rule, finding.severity, finding.object) == ("record-integrity", Severity.ERROR, "sglang")
     assert finding.evidence == (f"sglang/a.py: recorded {'1' * 12}…, found {'2' * 12}…",)
+
+
+def test_what_mends_a_file_is_the_installer_that_laid_it() -> None:
+    environment = an_environment(EDITED, conflicts=(conflict("build_backend.py", SHIPPED),))
+    fixes = {finding.rule: finding.fix for finding in found(environment)}
+    assert fixes["record-integrity"] == (
+        "uv pip install --reinstall --no-deps sglang==1.0, with that environment active"
+    )
+    assert "--no-deps sglang-kernel==0.4" in (fixes["record-conflict-chance"] or "")
+    own = found(environment, Wanted(), Applied(files={"sglang/a.py": SHIPPED}))
+    assert {finding.rule for finding in own} >= {"record-conflict-chance", "series-applied"}
+    for finding in (*found(environment, Wanted()), *own):
+        if finding.rule in {"record-integrity", "record-conflict-chance", "series-applied"}:
+            assert (finding.fix or "").startswith("nox -s build_env -- HOST --remake makes the build anew")
 
 
 def test_many_edited_files_are_counted_not_listed() -> None:

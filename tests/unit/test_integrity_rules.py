@@ -13,7 +13,9 @@ import pytest
 from hostenv.agent import mapped
 from hostenv.checks import integrity_rules
 from hostenv.checks.finding import Severity
+from hostenv.checks.metadata import Wanted
 from hostenv.facts.site import LiveFacts, StaleProcess
+from kit import hostfacts
 from kit.environment import SITE, distribution, make_environment, put
 from kit.sites import found, looked
 
@@ -48,6 +50,10 @@ def test_the_loser_of_two_owners_of_libnccl_is_named(tmp_path: pathlib.Path) -> 
     assert "has the bytes of nvidia-nccl-cu12 2.27.5" in finding.message
     assert "torch 2.11.0 requires nvidia-nccl-cu13==2.28.9" in finding.evidence
     assert "uninstall nvidia-nccl-cu12" in (finding.fix or "")
+    assert "build_env" not in (finding.fix or ""), "hostenv did not make it"
+    own = looked(two_owners(tmp_path / "own", "NCCL for CUDA 12"), Wanted())
+    (finding,) = said(own, "library-of-wrong-owner")
+    assert (finding.fix or "").startswith("nox -s build_env -- HOST --remake makes the build anew")
 
 
 def test_the_required_owner_on_disk_is_no_fault(tmp_path: pathlib.Path) -> None:
@@ -197,5 +203,9 @@ def test_a_process_that_runs_replaced_files_is_a_warning_and_a_hidden_one_unknow
         ("process 4711", Severity.WARNING),
         ("processes", Severity.UNKNOWN),
     }
+    for uid, told in ((0, "root sees all but"), (1000, "run as the service's user, or as root")):
+        host = hostfacts.facts({"identity.user": {"uid": uid, "name": "x"}})
+        unknown = said(shown.but(host), "process-runs-replaced-files")[0]
+        assert (unknown.severity, (unknown.fix or "")[: len(told)]) == (Severity.UNKNOWN, told)
     sound = facts.but(replace(facts[LiveFacts], processes=(), hidden=0))
     assert said(sound, "process-runs-replaced-files") == []

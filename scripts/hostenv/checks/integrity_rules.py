@@ -15,9 +15,11 @@ from packaging.utils import canonicalize_name
 from hostenv.agent.amounts import counted, processes
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
+from hostenv.checks.mending import anew
 from hostenv.checks.metadata import Wanted, demands
 from hostenv.checks.stack_tables import stack_tables
 from hostenv.facts.distributions import Installed
+from hostenv.facts.host import HostFacts
 from hostenv.facts.site import LiveFacts, SiteFacts
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 _SHOWN = 6
 _VALID = re.compile(r"\.so(?:\.\d+)*\Z")
 _NVIDIA = re.compile(r"nvidia/.*")
-_REBUILD = "nox -s build_env -- HOST, or: uv pip uninstall {loser} && uv pip install --reinstall {winner}"
+_WITHOUT = "uv pip uninstall {loser} && uv pip install --reinstall {winner}, with that environment active"
 
 
 def _owners(facts: Facts) -> Iterator[Finding]:
@@ -47,9 +49,9 @@ def _owners(facts: Facts) -> Iterator[Finding]:
     for owners, contested in groups.items():
         wanted = [each for each in owners if _name(each) in required]
         if wanted and len(wanted) < len(owners):
-            yield from _wrong(installed, contested, wanted, required)
+            yield from _wrong(facts, contested, wanted, required)
         else:
-            yield from _mixed(installed, owners, contested)
+            yield from _mixed(facts, owners, contested)
 
 
 def _required(installed: Installed, wanted: Wanted) -> Mapping[NormalizedName, str]:
@@ -65,11 +67,12 @@ def _name(owner: str) -> NormalizedName:
 
 
 def _wrong(
-    installed: Installed,
+    facts: Facts,
     contested: Sequence[Conflict],
     wanted: Sequence[str],
     required: Mapping[NormalizedName, str],
 ) -> Iterator[Finding]:
+    installed = facts[Installed]
     bad = [item for item in contested if item.holders and not set(item.holders) & set(wanted)]
     if not bad:
         return
@@ -90,12 +93,17 @@ def _wrong(
             ),
             *([f"and {len(bad) - _SHOWN} more"] if len(bad) > _SHOWN else []),
         ],
-        fix=_REBUILD.format(loser=_name(holder), winner=_pinned(wanted[0])),
+        fix=anew(
+            facts,
+            also=f"; to be rid of {_name(holder)}, name it in excludes",
+            otherwise=_WITHOUT.format(loser=_name(holder), winner=_pinned(wanted[0])),
+        ),
     )
 
 
-def _mixed(installed: Installed, owners: Sequence[str], contested: Sequence[Conflict]) -> Iterator[Finding]:
+def _mixed(facts: Facts, owners: Sequence[str], contested: Sequence[Conflict]) -> Iterator[Finding]:
     """Say where some files of a package are one owner's and some the other's."""
+    installed = facts[Installed]
     by_holder: dict[str, list[str]] = defaultdict(list)
     for item in contested:
         if len(item.holders) == 1:
@@ -107,7 +115,11 @@ def _mixed(installed: Installed, owners: Sequence[str], contested: Sequence[Conf
             object=next(iter(set.intersection(*packages))),
             message=f"is a mixture of {' and '.join(map(_worded, owners))}: neither works",
             evidence=some,
-            fix=_REBUILD.format(loser=_name(owners[0]), winner=_pinned(owners[-1])),
+            fix=anew(
+                facts,
+                also=f"; to be rid of {_name(owners[0])}, name it in excludes",
+                otherwise=_WITHOUT.format(loser=_name(owners[0]), winner=_pinned(owners[-1])),
+            ),
         )
 
 
@@ -236,8 +248,17 @@ def _replaced(facts: Facts) -> Iterator[Finding]:
             severity=Severity.UNKNOWN,
             message=f"{processes(live.hidden)} may not be looked into: whether replaced files run there is "
             "not known",
-            fix="run as the service's user, or as root",
+            fix=_who_sees_all(facts),
         )
+
+
+def _who_sees_all(facts: Facts) -> str:
+    host = facts.get(HostFacts)
+    if host and host.identity.user.is_known and host.identity.user.value.uid == 0:
+        return (
+            "root sees all but where a container or a security module keeps it: look from the machine itself"
+        )
+    return "run as the service's user, or as root"
 
 
 _RECORDED = "https://packaging.python.org/en/latest/specifications/recording-installed-packages/"

@@ -6,8 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
+from hostenv.checks.mending import REMAKE, anew, reinstalled
 from hostenv.facts.distributions import Installed
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def _incomplete(facts: Facts) -> Iterator[Finding]:
     for name, paths in (known.wheels if known else {}).items():
         yield INCOMPLETE.finding(
             object=name.partition("-")[0],
-            message=f"{name} lacks {_count(paths, 'file')} of its own RECORD: what wants one fails",
+            message=f"{name} lacks {counted(len(paths), 'file')} of its own RECORD: what wants one fails",
             evidence=_some(list(paths)),
             fix="take another release, or tell its author",
         )
@@ -65,19 +67,28 @@ def _mismatches(facts: Facts) -> Iterator[Finding]:
         ]
         if changed:
             yield _damaged(
-                each, f"{each.name} {each.version}: {_count(changed, 'file')} not as shipped", changed
+                facts,
+                each,
+                f"{each.name} {each.version}: {counted(len(changed), 'file')} not as shipped",
+                changed,
             )
         gone = [path for path in map(installed.within_site, each.missing) if path not in expected]
         if gone:
-            yield _damaged(each, f"{each.name} {each.version}: {_count(gone, 'file')} missing", gone)
+            yield _damaged(
+                facts, each, f"{each.name} {each.version}: {counted(len(gone), 'file')} missing", gone
+            )
 
 
-def _damaged(each: Distribution, message: str, paths: Sequence[str]) -> Finding:
+def _damaged(facts: Facts, each: Distribution, message: str, paths: Sequence[str]) -> Finding:
     return INTEGRITY.finding(
         object=each.name,
         message=message,
         evidence=_some(paths),
-        fix="nox -s build_env -- HOST makes the build anew; keep a wanted change as a series in patches/",
+        fix=anew(
+            facts,
+            also="; keep a wanted change as a series in patches/",
+            otherwise=reinstalled(f"{each.name}=={each.version}"),
+        ),
     )
 
 
@@ -105,7 +116,7 @@ def _series(facts: Facts) -> Iterator[Finding]:
                     f"expected {digest or 'nothing'}",
                     f"found {found.get(path) or 'the shipped file'}",
                 ),
-                fix="nox -s build_env -- HOST",
+                fix=REMAKE,
             )
 
 
@@ -118,7 +129,7 @@ def _unowned(facts: Facts) -> Iterator[Finding]:
     if bytecode:
         yield BYTECODE.finding(
             object=bytecode[0],
-            message=f"{_count(bytecode, 'bytecode file')} repeating no source that lies beside: "
+            message=f"{counted(len(bytecode), 'bytecode file')} repeating no source that lies beside: "
             "Python may run code that nobody sees",
             evidence=_some(bytecode),
             fix="remove them, or build the environment anew",
@@ -126,7 +137,7 @@ def _unowned(facts: Facts) -> Iterator[Finding]:
     if others:
         yield UNOWNED.finding(
             object=others[0],
-            message=f"{_count(others, 'file')} that no distribution owns: they came by hand, "
+            message=f"{counted(len(others), 'file')} that no distribution owns: they came by hand, "
             "and no reinstall removes them",
             evidence=_some(others),
         )
@@ -146,7 +157,7 @@ def _conflicts(facts: Facts) -> Iterator[Finding]:
         yield CONFLICT.finding(
             object=owners[-1].partition("==")[0],
             severity=Severity.WARNING if inside else Severity.NOTE,
-            message=f"{' and '.join(owners)} share {_count(contested, 'path')}, with different bytes",
+            message=f"{' and '.join(owners)} share {counted(len(contested), 'path')}, with different bytes",
             evidence=_some(lines),
             fix="leave one of them out (excludes in the spec)" if inside else None,
         )
@@ -162,7 +173,7 @@ def _by_chance(facts: Facts) -> Iterator[Finding]:
                 message="contested paths have the bytes of whichever wheel was unpacked last, not those of "
                 "the rule's winner: two builds of one lock may differ",
                 evidence=(f"{path}: has {conflict.holders[0]}'s bytes, the rule says {conflict.winner}",),
-                fix="nox -s build_env -- HOST lays the winner's bytes",
+                fix=anew(facts, also=": with the winner's bytes", otherwise=reinstalled(conflict.winner)),
                 cause="record-conflict-chance",
             )
 
@@ -192,10 +203,6 @@ def _problems(facts: Facts) -> Iterator[Finding]:
             evidence=(f"{problem.path} {problem.reason}",),
             cause="tree-problems",
         )
-
-
-def _count(things: Sequence[object], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def _some(lines: Sequence[str]) -> tuple[str, ...]:
