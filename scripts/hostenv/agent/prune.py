@@ -13,6 +13,7 @@ import shutil
 from typing import Any, Dict, Iterable, List, Sequence
 
 from hostenv.agent import inventory, store, users
+from hostenv.agent.amounts import counted
 from hostenv.agent.files import sync_folder
 from hostenv.agent.layout import OWN, Layout, read_json
 from hostenv.agent.wire import AgentError, Wire
@@ -135,7 +136,7 @@ class _Removal:
             self.freed += sum(os.lstat(path).st_size for path in contents)
             for path in contents:
                 os.unlink(path)
-            self.removed.append(f"{len(contents)} contents of overlays in {self._layout.store}")
+            self.removed.append(f"{counted(len(contents), 'content')} of overlays in {self._layout.store}")
 
     def wheels(self, hashes: Iterable[str]) -> None:
         """Remove wheels by hash; one that a build was made of meanwhile stays."""

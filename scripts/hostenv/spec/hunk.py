@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.errors import PatchError
 from hostenv.spec.patchpath import show
 
@@ -147,7 +148,9 @@ def apply_hunks(content: bytes, hunks: Sequence[Hunk]) -> bytes:
 
 def _check_place(hunk: Hunk, file: Sequence[bytes], written: int) -> None:
     for index, expected in enumerate(hunk.old, hunk.old_at):
-        found = show(file[index]) if index < len(file) else f"the end of the file ({len(file)} lines)"
+        found = (
+            show(file[index]) if index < len(file) else f"the end of the file ({counted(len(file), 'line')})"
+        )
         if index >= len(file) or file[index] != expected:
             raise PatchError(
                 f"hunk {hunk.number}: line {index + 1}: expected {show(expected)}, found {found}"
@@ -155,7 +158,7 @@ def _check_place(hunk: Hunk, file: Sequence[bytes], written: int) -> None:
     if hunk.old_at > len(file):
         raise PatchError(
             f"hunk {hunk.number}: line {hunk.old_at}: expected lines before it, found the end of the file "
-            f"({len(file)} lines)"
+            f"({counted(len(file), 'line')})"
         )
     if hunk.new_at != written:
         raise PatchError(

@@ -58,10 +58,13 @@ class Make:
         self._check_room(state, missing)
         python = self.inputs.lock.platform.python
         count = len(self.inputs.wheels)
-        lines = [f"build    {self.inputs.id}: {count} wheels, Python {python}, in {state.root}/builds"]
+        lines = [
+            f"build    {self.inputs.id}: {counted(count, 'wheel')}, Python {python}, in {state.root}/builds"
+        ]
         lines += [self._series_line(each) for each in self.inputs.series]
         lines += [
-            f"overlay  {each.name}: {_named(each)}, {len(each.files)} files, {megabytes(each.size)}"
+            f"overlay  {each.name}: {_named(each)}, {counted(len(each.files), 'file')}, "
+            f"{megabytes(each.size)}"
             for each in self.inputs.overlays
         ]
         if self.inputs.id in state.builds:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Prune:
         ]
         if self.contents and self.contents.files:
             count, size = self.contents.files, megabytes(self.contents.size)
-            what = f"{count} content{'' if count == 1 else 's'} of overlays"
+            what = f"{counted(count, 'content')} of overlays"
             lines.append(f"remove   {what}: {size}, no build's, in {found.root}/store")
         return tuple(lines)
 

@@ -74,7 +74,7 @@ class SeriesText:
     def told(self) -> str:
         """Say how much it is."""
         if self.commits:
-            return f"{len(self.commits)} commit(s)"
+            return counted(len(self.commits), "commit")
         return f"{counted(self.files, 'file')} in {counted(len(self.groups), 'patch', 'patches')}"
 
     def patches(self) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.document import list_of, optional, read, table_of, text
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Found:
 def amount(entries: Collection[LockEntry]) -> str:
     """Return how many wheels these are and their bytes, as a plan says it: ``3 wheels, 4.1 MB``."""
     size = megabytes(sum(entry.size for entry in entries))
-    return f"{len(entries)} wheel{'' if len(entries) == 1 else 's'}, {size}"
+    return f"{counted(len(entries), 'wheel')}, {size}"
 
 
 def survey(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from hostenv.agent.amounts import counted
 from hostenv.errors import CheckError, RefusedError
 from hostenv.facts.distributions import Installed
 from hostenv.machine.bulk import File
@@ -273,7 +274,9 @@ class _Capture:
         return read_overlay(self._reading, self._overlay_name, names, why=why or None, paths=loose)
 
     def _plan(self, pinned: Pinned, overlay: Overlay | None) -> list[str]:
-        lines = [f"class    envspecs/classes/{self._overlay_name}.toml: {len(pinned.env.requires)} pins"]
+        lines = [
+            f"class    envspecs/classes/{self._overlay_name}.toml: {counted(len(pinned.env.requires), 'pin')}"
+        ]
         lines += self._description.plan()
         lines += [f"series   patches/{each.name}: {each.told}" for each in self._found.series.values()]
         lines += [f"overlay  overlays/{overlay.name}.toml: {told(overlay)}"] if overlay else []
@@ -326,8 +329,8 @@ class _Capture:
         files = len(self._manifest.entries)
         notes = list(self._description.notes(made.name))
         if self._proof.bytecode:
-            count = f"{len(self._proof.bytecode)} file(s) of bytecode that repeat no source"
-            notes.append(f"{count} were not captured: {self._proof.bytecode[0]}")
+            count = counted(len(self._proof.bytecode), "file")
+            notes.append(f"not captured: {count} of bytecode without its source: {self._proof.bytecode[0]}")
         error = None
         headline = f"captured: all of {files} files are explained"
         if left:

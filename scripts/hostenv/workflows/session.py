@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.errors import BugError, RefusedError
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.steps.depot import Depot
@@ -79,7 +80,7 @@ class _Failures:
     def refused(self, name: str) -> HostResult:
         """Return the result of a host that was not started."""
         failed = ", ".join(self._failed)
-        count = f"{len(self._failed)} host{'s' * (len(self._failed) != 1)}"
+        count = counted(len(self._failed), "host")
         error = RefusedError(
             f"{name}: not started: {count} failed before ({failed})",
             hint="mend them and run again, or let more fail with --max-fail N",
