@@ -6,12 +6,11 @@ import pathlib
 import re
 from collections import Counter
 
-from hostenv.checks import across_hosts
-from hostenv.workflows import verify_abi
+from hostenv.checks import abi_rules, across_hosts
 
 TESTS = pathlib.Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs/kinds.md").read_text(encoding="utf-8")
-RULES = (*verify_abi.RULES, *across_hosts.RULES)
+RULES = (*abi_rules.RULES, *across_hosts.RULES)
 ENTRIES = {
     entry.partition(":")[0]: entry.partition("\n## ")[0]
     for entry in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hostenv.agent import sitelook
+from hostenv.checks.abi_rules import RULES
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Facts, judge
 from hostenv.document import DocumentError
 from hostenv.facts.distributions import Installed
 from hostenv.facts.site import LiveFacts, SiteFacts
-from hostenv.workflows.verify_abi import RULES
 from kit.environment import SITE, SilentWire, distribution, make_environment, put
 from kit.sites import an_object, loads, looked
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hostenv.checks.abi_rules import RULES
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import judge
 from hostenv.facts.surroundings import ServiceSettings
-from hostenv.workflows.verify_abi import RULES
 from kit.environment import SITE, distribution, make_environment, put
 from kit.sites import TODAY, an_object, loads, looked
 

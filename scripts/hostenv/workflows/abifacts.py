@@ -12,16 +12,17 @@ from hostenv.checks.judge import Facts
 from hostenv.errors import InputError
 from hostenv.facts.candidates import packed
 from hostenv.facts.gpu_code import GpuCodeFacts, runtime_of
+from hostenv.facts.host import HostFacts
 from hostenv.facts.host_targets import gpu_targets
 from hostenv.facts.objects import LoadFacts
 from hostenv.facts.surroundings import ServiceSettings, Surroundings
 from hostenv.workflows.looking import look_at_site, site_facts
+from hostenv.workflows.probe import ProbeOptions, questions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hostenv.facts.candidates import Excerpt
-    from hostenv.facts.host import HostFacts
     from hostenv.facts.host_saved import SavedFacts
     from hostenv.machine.reach import Reach
     from hostenv.spec.fleet import Fleet
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
     from hostenv.workflows.request import Request
 
 _OF_THE_LOADER = ("LD_LIBRARY_PATH", "LD_PRELOAD")
+
+
+def host_of(reach: Reach, spec: Spec, listener: Listener) -> HostFacts:
+    """Return what a host has, as the rules on binaries go by it: read now, and quickly."""
+    listener.phase(spec.name, "facts")
+    asked = questions(spec, ProbeOptions(exports=False, search_seconds=0.0))
+    return HostFacts.from_dict(reach.agent.call("probe.host", **asked), name=spec.name)
+
+
+def kept_answer(build: str) -> str:
+    """Return where a build keeps the answer on its objects, beside what else is kept of it."""
+    return f"{build}/.hostenv/objects"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

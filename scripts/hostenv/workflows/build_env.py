@@ -136,8 +136,9 @@ class Run:
     def _judged(self, facts: Mapping[str, Any]) -> Verdict:
         from hostenv.workflows.judging import judged  # noqa: PLC0415  a run with nothing to do stays quick
 
-        is_new = self.id not in self._host.state.builds
-        return judged(self._session, self._host, self._path, facts, is_new=is_new)
+        state = self._host.state
+        may_be_open = state.current_build == self.id or (self._make.remake and self.id in state.builds)
+        return judged(self._session, self._host, self._path, facts, may_be_open=may_be_open)
 
     def _failed(self, facts: Mapping[str, Any], verdict: Verdict) -> HostResult:
         error = CheckError(
@@ -331,7 +332,6 @@ class Run:
         )
 
 
-def judged_by(spec: Spec) -> str:
 def _left_out(spec: Spec) -> tuple[str, ...]:
     """Say what of its classes' lists a spec's own replace: nobody notices what is not there."""
     return tuple(
@@ -340,6 +340,7 @@ def _left_out(spec: Spec) -> tuple[str, ...]:
     )
 
 
+def judged_by(spec: Spec) -> str:
     """Return a digest of what a spec's checks go by beside the environment: kept in the receipt."""
     env, checks = spec.env, spec.checks
     said = (env.requires, env.overrides, env.excludes, checks.allow)

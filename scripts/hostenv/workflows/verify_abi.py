@@ -13,34 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.utils import canonicalize_name
 
-from hostenv.checks import (
-    across_hosts,
-    agreement_rules,
-    driver_floor,
-    gpu_rules,
-    integrity_rules,
-    objects,
-    op_schemas,
-    python_rules,
-    rules,
-    stack_rules,
-    surrounding,
-)
+from hostenv.checks import across_hosts
+from hostenv.checks.abi_rules import RULES
 from hostenv.checks.gpu_code import gpu_entry
 from hostenv.checks.judge import Facts, judge
 from hostenv.errors import InputError, RefusedError
 from hostenv.facts.gpu_code import GpuCodeFacts, GpuTargets
-from hostenv.facts.host import HostFacts
 from hostenv.facts.host_saved import SavedFacts
 from hostenv.facts.objects import LoadFacts, described
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
 from hostenv.spec.host import Mode
 from hostenv.spec.overlay import load_overlays
-from hostenv.workflows.abifacts import AbiReader
+from hostenv.workflows.abifacts import AbiReader, host_of, kept_answer
 from hostenv.workflows.candidates import Wheels, open_reference, reference_place
 from hostenv.workflows.host import read_state
-from hostenv.workflows.probe import ProbeOptions, questions
 from hostenv.workflows.suggest import Failing, proposals
 
 if TYPE_CHECKING:
@@ -58,19 +45,6 @@ if TYPE_CHECKING:
     from hostenv.workflows.candidates import Reference
     from hostenv.workflows.events import Listener
     from hostenv.workflows.request import Request
-
-RULES = (
-    *rules.RULES,
-    *integrity_rules.RULES,
-    *stack_rules.RULES,
-    *agreement_rules.RULES,
-    *python_rules.RULES,
-    *op_schemas.RULES,
-    *objects.RULES,
-    *gpu_rules.RULES,
-    *driver_floor.RULES,
-    *surrounding.RULES,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,13 +123,7 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
     turn.ends_with(reach.close)
     with reach:
         venv, cache = _place(reach, spec, request)
-        listener.phase(spec.name, "facts")
-        asked = questions(spec, ProbeOptions(exports=False, search_seconds=0.0))
-        host = (
-            saved.facts
-            if saved
-            else HostFacts.from_dict(reach.agent.call("probe.host", **asked), name=spec.name)
-        )
+        host = saved.facts if saved else host_of(reach, spec, listener)
         reader = AbiReader(
             fleet=fleet,
             reach=reach,
@@ -235,7 +203,7 @@ def _place(reach: Reach, spec: Spec, request: Request) -> tuple[str, str | None]
                 hint=f"nox -s build_env -- {spec.name}, or --venv PATH for an environment made otherwise",
             )
         venv = f"{state.root}/builds/{state.current_build}"
-        return venv, f"{venv}/.hostenv/objects" if spec.host.mode is Mode.MANAGE else None
+        return venv, kept_answer(venv) if spec.host.mode is Mode.MANAGE else None
     if not posixpath.isabs(request.venv) and not spec.is_local:
         raise InputError(f"--venv {request.venv}: must be absolute on {spec.name}")
     venv = str(pathlib.Path(request.venv).absolute()) if spec.is_local else request.venv
