@@ -7,6 +7,7 @@ nothing links to it: builds get copies.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import stat
@@ -17,10 +18,12 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 
 from hostenv.agent import recordfile, tree
 from hostenv.agent.copying import copy_checked
+from hostenv.agent.files import remove
 from hostenv.agent.layout import OWN, Layout
 from hostenv.agent.wire import AgentError, Wire
 from hostenv.agent.writer import sole_writer
 
+_PIECE = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _LISTED = re.compile(r"0[0-7]{3} \d+ ([0-9a-f]{64}) ")
 _ENTRY = re.compile(rb"f [0-7]+ (\d+) ([0-9a-f]{64}) (.*)", re.DOTALL)
@@ -53,6 +56,25 @@ class Store:
     def missing(self, contents: Mapping[str, int]) -> Dict[str, int]:
         """Return those of sha256 → size that are not there."""
         return {sha256: size for sha256, size in contents.items() if not self.holds(sha256, size)}
+
+    def remove_damaged(self, contents: Iterable[str]) -> Set[str]:
+        """Hash contents anew and remove those that are not what their names say; return these."""
+        damaged = {sha256 for sha256 in contents if not self._is_sound(sha256)}
+        for sha256 in damaged:
+            remove(self.path(sha256))
+        return damaged
+
+    def _is_sound(self, sha256: str) -> bool:
+        content = hashlib.sha256()
+        try:
+            with open(self.path(sha256), "rb") as file:
+                while piece := file.read(_PIECE):
+                    content.update(piece)
+        except FileNotFoundError:
+            return True
+        except OSError:  # EIO, or a folder in its place
+            return False
+        return content.hexdigest() == sha256
 
     def prepare(self) -> None:
         """Make the folder, and remove what a killed writer left in it."""

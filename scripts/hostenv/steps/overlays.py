@@ -9,7 +9,7 @@ from hostenv.agent.amounts import megabytes
 from hostenv.agent.store import relative
 from hostenv.machine.bulk import File
 from hostenv.machine.forward import Forwarding
-from hostenv.steps.supply_stream import Total
+from hostenv.steps.supply_stream import Sender, Total
 
 if TYPE_CHECKING:
     import pathlib
@@ -61,7 +61,7 @@ class BringOverlays:
         on_start: Callable[[int], None],
         on_progress: Callable[[int], None],
     ) -> None:
-        """Bring it: gather there, send what is here, and what is not while it is received.
+        """Bring it: gather there, send what is here and sound, and what is not while it is received.
 
         Every file by its hash, and what arrived stays.
 
@@ -80,13 +80,13 @@ class BringOverlays:
             self._apply_by(self.way, absent, on_start, on_progress)
             return
         total = Total(on_progress)
-        lacking = self.payload.missing(absent)
+        lacking = self.payload.lacking(absent)
         on_start(sum(lacking.values()) + sum(absent.values()))
-        target = _Target(reach=reach, store=f"{self.root}/store")
-        target.send(self.payload, _without(absent, lacking), total.add)
+        store = f"{self.root}/store"
+        self._send(reach, store, _without(absent, lacking), total.add)
         if lacking:
             size = sum(lacking.values())
-            with Forwarding(reach.streams(size), target.store, size=size, on_progress=total.add) as way:
+            with Forwarding(reach.streams(size), store, size=size, on_progress=total.add) as way:
                 forwarded = self.payload.bring(
                     self.source, self.overlays, lacking, on_progress=total.add, onward=_Onward(way)
                 )
@@ -94,7 +94,7 @@ class BringOverlays:
             left = _without(lacking, forwarded)  # brought for another host
             if not whole:
                 left = agent.call("store.gather", root=self.root, who=dict(who), contents=dict(lacking))
-            target.send(self.payload, left, total.add)
+            self._send(reach, store, left, total.add)
 
     def _apply_by(
         self,
@@ -109,27 +109,20 @@ class BringOverlays:
             there: dict[str, int] = relay.agent.call(
                 "store.gather", root=relay.root, who=dict(way.who), contents=dict(absent)
             )
-            lacking = self.payload.missing(there)
+            lacking = self.payload.lacking(there)
             on_start(sum(lacking.values()) + sum(there.values()) + sum(absent.values()))
             if there:
                 self.payload.bring(self.source, self.overlays, lacking, on_progress=total.add)
-                files = _files(there)
-                relay.send_files(self.payload.folder, f"{relay.root}/store", files, on_progress=total.add)
+                self._send(relay, f"{relay.root}/store", there, total.add)
         before = total.done
         way.forward("store", _files(absent), lambda done: on_progress(before + done))
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Target:
-    """The store of the host that lacks contents."""
-
-    reach: Reach
-    store: str
-
-    def send(self, payload: Payload, contents: Mapping[str, int], on_progress: Callable[[int], None]) -> None:
+    def _send(
+        self, to: Sender, store: str, contents: Mapping[str, int], on_progress: Callable[[int], None]
+    ) -> None:
         """Send what is here."""
         if contents:
-            self.reach.send_files(payload.folder, self.store, _files(contents), on_progress=on_progress)
+            to.send_files(self.payload.folder, store, _files(contents), on_progress=on_progress)
 
 
 @dataclass(frozen=True, slots=True)

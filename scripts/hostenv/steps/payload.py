@@ -38,6 +38,7 @@ class Payload:
     def __init__(self, folder: pathlib.Path | None = None) -> None:
         self._folder = folder
         self._bringing = Turns()
+        self._sound: set[str] = set()
 
     @property
     def folder(self) -> pathlib.Path:
@@ -47,6 +48,16 @@ class Payload:
     def missing(self, contents: Mapping[str, int]) -> Mapping[str, int]:
         """Return those of sha256 → size that are not here. Nothing is written."""
         return Store(str(self.folder)).missing(contents)
+
+    def lacking(self, contents: Mapping[str, int]) -> Mapping[str, int]:
+        """Return those that are not here, as :meth:`missing`; what is here and damaged is removed first.
+
+        Each content is hashed once in a session, before it is sent anywhere.
+        """
+        with self._bringing:
+            unseen = contents.keys() - self._sound - self.missing(contents).keys()
+            self._sound |= unseen - Store(str(self.folder)).remove_damaged(unseen)
+        return self.missing(contents)
 
     def bring(
         self,
@@ -79,6 +90,7 @@ class Payload:
             still = self.missing(absent)
             if still:
                 raise _not_here([(o, f) for o, f in wanted if f.sha256 in still])
+            self._sound.update(absent)
             return absent
 
 

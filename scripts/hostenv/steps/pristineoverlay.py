@@ -61,9 +61,11 @@ class PristineOverlay:
         except OSError as error:
             raise SupplyError(f"{self.label}: {path}: cannot be read from {self._store}: {error}") from error
         if hashlib.sha256(content).hexdigest() != file.sha256:
+            (self._store / relative(file.sha256)).unlink(missing_ok=True)
             raise SupplyError(
-                f"{self.label}: {path}: the store's file {file.sha256} has other bytes than its name says",
-                hint=f"remove {self._store / relative(file.sha256)} and run again: it is brought anew",
+                f"{self.label}: {path}: {self._store / relative(file.sha256)} has other bytes than its name "
+                "says; it was removed",
+                hint="run again: it is brought anew",
             )
         return FileState(content=content, executable=bool(file.mode & 0o111))
 
