@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hostenv.errors import HostError
 from hostenv.machine import uv
 from hostenv.spec.fleet import load_fleet
+from hostenv.workflows.environment import Environment
 from kit.changing import changing
 from kit.repository import DEMO, listing
 from kit.trio import Trio, digests
 from kit.wheels import build_wheel
 
 if TYPE_CHECKING:
+    from hostenv.facts.manifest import Manifest
+    from hostenv.workflows.events import Listener
     from kit.repository import Repository
 
 
@@ -239,7 +243,9 @@ def test_a_stub_takes_what_was_captured_and_a_written_spec_is_left_as_it_is(trio
     assert any("was left as it is" in note and "classes/ref-captured" in note for note in notes)
 
 
-def test_a_target_is_held_against_the_manifest_when_the_reference_is_gone(trio: Trio) -> None:
+def test_a_target_is_held_against_the_manifest_when_the_reference_is_gone(
+    trio: Trio, monkeypatch: pytest.MonkeyPatch
+) -> None:
     venv = trio.repository.folder / "hand-made"
     trio.done("capture", "ref")
     manifest = trio.repository.path / "envspecs/manifests/ref.json"
@@ -255,13 +261,26 @@ def test_a_target_is_held_against_the_manifest_when_the_reference_is_gone(trio: 
 
     (trio.site("one") / "demo/extra.py").write_text("EXTRA = False\n")
     (trio.site("one") / "kernel/ops.so").chmod(0o755)
+    (trio.current("one") / "bin/ninja").write_bytes(b"\x7fELF")
     ran = trio.run("match", "one", "--manifest", str(manifest))
     found = {
         each["path"].rpartition("site-packages/")[2]: each["cause"]
         for group in ran.document["targets"][0]["distributions"]
         for each in group["differing"]
     }
-    assert found == {"demo/extra.py": "edited", "kernel/ops.so": "mode"}
+    assert found == {"demo/extra.py": "edited", "kernel/ops.so": "mode", "bin/ninja": "extra"}
+
+    real = Environment.manifest
+
+    def fails(environment: Environment, listener: Listener) -> Manifest:
+        if environment.place.label == "one":
+            raise HostError("one: its manifest is damaged")
+        return real(environment, listener)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Environment, "manifest", fails)
+        ran = trio.run("match", "one", f"one:{trio.current('one')}", "--manifest", str(manifest))
+    assert [each["outcome"] for each in ran.document["targets"]] == ["failed", "different"]
 
     manifest.write_text(manifest.read_text().replace('"0644"', '"0666"', 1))
     assert "it was changed" in trio.run("match", "one", "--manifest", str(manifest)).message

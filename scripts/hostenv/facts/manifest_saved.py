@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from hostenv.document import (
@@ -16,6 +16,7 @@ from hostenv.document import (
     day,
     integer,
     list_of,
+    mapping_of,
     optional,
     read,
     read_text,
@@ -28,6 +29,7 @@ from hostenv.facts.manifest import Entry, Manifest, TreeFacts
 if TYPE_CHECKING:
     import datetime as dt
     import pathlib
+    from collections.abc import Iterable, Mapping
 
     from hostenv.document import Node, Table
 
@@ -40,7 +42,8 @@ class SavedManifest:
     """A manifest, and what it is of.
 
     ``venv`` is the environment's path on ``host``, ``build`` its id where hostenv built it. ``stale`` is
-    bytecode that matches no source and that Python does not run.
+    bytecode that matches no source and that Python does not run, ``script_forms`` what its Python scripts
+    are, by path; a file that was written before there were such has none.
     """
 
     host: str
@@ -50,6 +53,16 @@ class SavedManifest:
     tree: TreeFacts
     manifest: Manifest
     stale: frozenset[str] = frozenset()
+    script_forms: Mapping[str, str] = field(default_factory=dict)
+
+    def run_regardless(self, paths: Iterable[str]) -> frozenset[str]:
+        """Return the bytecode among ``paths`` that Python runs whatever its source says."""
+        there = (path for path in paths if path.endswith(".pyc") and path in self.manifest.entries)
+        return frozenset(there) - self.stale
+
+    def scripts(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """Return what the Python scripts among ``paths`` are."""
+        return {path: self.script_forms[path] for path in paths if path in self.script_forms}
 
     @classmethod
     def load(cls, path: pathlib.Path) -> SavedManifest:
@@ -82,6 +95,7 @@ class SavedManifest:
             taken=table.get("taken", day),
             tree=table.get("tree", table_of(TreeFacts.from_table)),
             stale=frozenset(stale if table.sound else ()),
+            script_forms=table.get("scripts", mapping_of(text), {}),
             manifest=Manifest.from_entries(dict(files) if table.sound else {}),
         )
 
@@ -95,6 +109,7 @@ class SavedManifest:
             "taken": self.taken.isoformat(),
             "tree": {**asdict(self.tree), "read": 0},
             "stale": sorted(self.stale),
+            "scripts": dict(sorted(self.script_forms.items())),
         }
         lines = [json.dumps(_parts(path, entry)) for path, entry in self.manifest.entries.items()]
         return f'{json.dumps(head, indent=1)[:-2]},\n "files": [\n' + ",\n".join(lines) + "\n ]\n}\n"

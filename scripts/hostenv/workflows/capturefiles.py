@@ -108,10 +108,11 @@ class Description:
             there = SavedManifest.load(self._manifest)
         except InputError:
             return False
-        same = (there.venv, there.build, there.stale) == (
+        same = (there.venv, there.build, there.stale, there.script_forms) == (
             self._saved.venv,
             self._saved.build,
             self._saved.stale,
+            self._saved.script_forms,
         )
         return same and there.manifest.canonical == self._saved.manifest.canonical
 
@@ -128,6 +129,7 @@ def saved_manifest(
         taken=dt.datetime.now(dt.UTC).date(),
         tree=environment.tree,
         stale=frozenset(compiled - run_regardless),
+        script_forms=environment.scripts(path for path, each in manifest.entries.items() if not each.target),
         manifest=manifest,
     )
 

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hostenv.checks import handmade
 from hostenv.document import read, table_of
 from hostenv.errors import HostError, InputError, RefusedError
 from hostenv.facts.environment import Claims, EnvironmentLook
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 WORTH_KEEPING = 16 << 20
 """Bytes read on the host from which its stat cache, up to 5 MB, is worth fetching."""
+
+_LARGEST_SCRIPT = 1 << 20
+"""Bytes above which a file of ``bin/`` is not looked into."""
 
 _NEVER = "-"
 """A stat that no environment has."""
@@ -132,12 +136,29 @@ class Environment:
             else ()
         )
 
+    def scripts(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """Return what the Python scripts among ``paths`` are: :func:`.handmade.script_form`."""
+        there = [path for path in paths if handmade.is_script(path)]
+        texts = self.texts(there, _LARGEST_SCRIPT) if there else {}
+        forms = {path: handmade.script_form(found["text"] or "") for path, found in texts.items()}
+        return {path: form for path, form in forms.items() if form}
+
     def texts(self, paths: Iterable[str], largest: int) -> Mapping[str, Mapping[str, str | None]]:
         """Return each file's ``text``, or ``why`` there is none."""
         answer: Mapping[str, Mapping[str, str | None]] = self._reach.agent.call(
             "environment.texts", path=self.look.path, paths=list(paths), largest=largest
         )
         return answer
+
+    @property
+    def host(self) -> str:
+        """The name of the host's spec."""
+        return self.place.spec.name
+
+    @property
+    def build(self) -> str | None:
+        """The build's id, where hostenv built it."""
+        return self.look.build
 
     @property
     def host_key(self) -> str | None:

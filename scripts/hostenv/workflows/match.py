@@ -7,12 +7,13 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from hostenv.checks import comparison, handmade
+from hostenv.checks import comparison
 from hostenv.checks.cause import Cause, Side
 from hostenv.checks.comparison import Comparison, Demands, Outcome
 from hostenv.checks.textdiff import LARGEST, TextDifference, text_difference
 from hostenv.errors import HostenvError, InputError, RefusedError
 from hostenv.machine.fleet import run_on_hosts
+from hostenv.workflows.demands import besides, demands_of
 from hostenv.workflows.environment import open_environment, places, require_right_machine
 
 if TYPE_CHECKING:
@@ -182,13 +183,13 @@ class _Session:
             return self._explain_one(reference, side, target, found.value or ())
 
         explained = run_on_hosts(by_label, explain, jobs=1)  # the reference's agent answers one at a time
-        return {name: _target_result(each) for name, each in explained.items()}
+        return {name: target_result(each) for name, each in explained.items()}
 
     def _explain_one(
         self, reference: Environment, side: Side, target: Environment, differences: Sequence[Difference]
     ) -> TargetResult:
         begun = time.monotonic()
-        demands = besides(demands_of(reference, target), reference, target, differences)
+        demands = besides(_demands(reference, target), reference, target, differences)
         unread = (
             *comparison.unread("reference", reference.tree.problems, demands),
             *comparison.unread("target", target.tree.problems, demands),
@@ -202,7 +203,8 @@ class _Session:
         return replace(result, seconds=time.monotonic() - begun)
 
 
-def _target_result(result: Result[TargetResult]) -> TargetResult:
+def target_result(result: Result[TargetResult]) -> TargetResult:
+    """Return what came of one target, its error included."""
     return result.value or TargetResult(label=result.name, seconds=result.seconds, error=result.error)
 
 
@@ -252,30 +254,8 @@ def side_of(environment: Environment, paths: Iterable[str]) -> Side:
     return Side(claims=environment.claims(sorted(paths)), kept=look.kept, site=look.site)
 
 
-def demands_of(reference: Environment, target: Environment) -> Demands:
-    """Return what the target's spec demands where it names this reference; everything otherwise."""
-    ignore = (*_ignored(reference), *_ignored(target))
-    said = target.place.spec.reference
-    if said is None or said.host != reference.place.spec.name:
-        return Demands(ignore=ignore)
-    return Demands(layers=frozenset(said.equal), may_differ=said.may_differ, ignore=ignore)
-
-
-def besides(
-    demands: Demands, reference: Environment, target: Environment, differences: Sequence[Difference]
-) -> Demands:
-    """Return demands that leave aside what a hand-made environment has in a form of its own.
-
-    Where a build of hostenv's is held against a reference made by hand; of others made by hand only bytecode
-    that Python does not run, and of two builds nothing.
-    """
-    if reference.look.build and target.look.build:
-        return demands
-    paths = [each.path for each in differences]
-    run = reference.run_regardless(paths) | target.run_regardless(paths)
-    plain = reference.look.build or not target.look.build
-    aside = handmade.stale if plain else handmade.aside
-    return replace(demands, ignore=(*demands.ignore, *aside(differences, run)))
+def _demands(reference: Environment, target: Environment) -> Demands:
+    return demands_of(reference, reference.place.spec, target)
 
 
 def _ignored(environment: Environment) -> tuple[str, ...]:
@@ -294,7 +274,7 @@ def _result(reference: Environment, target: Environment, compared: Comparison) -
         comparison=compared,
         interpreter=comparison.interpreter_differences(reference.tree.interpreter, target.tree.interpreter),
         layers=layers,
-        demands=demands_of(reference, target),
+        demands=_demands(reference, target),
     )
 
 

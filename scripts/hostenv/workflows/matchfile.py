@@ -6,18 +6,27 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from hostenv.checks import comparison, handmade
-from hostenv.checks.comparison import Comparison, Demands
+from hostenv.checks import comparison
+from hostenv.checks.comparison import Comparison
 from hostenv.checks.textdiff import TextDifference
 from hostenv.facts.manifest_saved import SavedManifest
+from hostenv.machine.fleet import run_on_hosts
+from hostenv.workflows.demands import besides, demands_of
 from hostenv.workflows.environment import places
-from hostenv.workflows.match import Matched, MatchReport, TargetResult, matched, open_all, side_of
+from hostenv.workflows.match import (
+    Matched,
+    MatchReport,
+    TargetResult,
+    matched,
+    open_all,
+    side_of,
+    target_result,
+)
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Sequence
 
-    from hostenv.facts.manifest import Difference
+    from hostenv.machine.fleet import Turn
     from hostenv.spec.fleet import Fleet
     from hostenv.workflows.environment import Environment
     from hostenv.workflows.events import Listener
@@ -31,15 +40,18 @@ def match_manifest(fleet: Fleet, request: Request, path: pathlib.Path, listener:
     """
     saved = SavedManifest.load(path)
     wanted = places(fleet, request.hosts)
-    results = []
+
+    def compared(target: Environment, turn: Turn) -> TargetResult:
+        del turn
+        return _compared(fleet, saved, target, request, listener)
+
     with contextlib.ExitStack() as stack:
         opened, failed = open_all(fleet, wanted, request, listener, stack)
-        for place in wanted:
-            if place.label in failed:
-                results.append(TargetResult(label=place.label, seconds=0.0, error=failed[place.label]))
-            else:
-                results.append(_compared(fleet, saved, opened[place.label], request, listener))
-    return MatchReport(reference=_reference(saved), targets=tuple(results))
+        ended = run_on_hosts(opened, compared, jobs=request.jobs)
+    results = {name: target_result(each) for name, each in ended.items()}
+    results |= {name: TargetResult(label=name, seconds=0.0, error=error) for name, error in failed.items()}
+    targets = tuple(results[place.label] for place in wanted)
+    return MatchReport(reference=_reference(saved), targets=targets)
 
 
 def _reference(saved: SavedManifest) -> Matched:
@@ -59,11 +71,10 @@ def _compared(
     fleet: Fleet, saved: SavedManifest, target: Environment, request: Request, listener: Listener
 ) -> TargetResult:
     begun = time.monotonic()
-    demands, compared = _demands(fleet, saved, target), Comparison()
+    demands, compared = demands_of(saved, fleet.specs.get(saved.host), target), Comparison()
     if saved.tree.fingerprint is None or saved.tree.fingerprint != target.tree.fingerprint:
         differences = saved.manifest.differences(target.manifest(listener))
-        ignore = (*demands.ignore, *_aside(saved, target, differences))
-        demands = Demands(layers=demands.layers, may_differ=demands.may_differ, ignore=ignore)
+        demands = besides(demands, saved, target, differences)
         unread = (
             *comparison.unread("reference", saved.tree.problems, demands),
             *comparison.unread("target", target.tree.problems, demands),
@@ -81,23 +92,3 @@ def _compared(
         demands=demands,
         texts=dict.fromkeys(shown, told),
     )
-
-
-def _demands(fleet: Fleet, saved: SavedManifest, target: Environment) -> Demands:
-    """Return what the target's spec demands of this reference, and where both specs say not to look."""
-    specs = [target.place.spec, *([fleet.specs[saved.host]] if saved.host in fleet.specs else [])]
-    ignore = tuple(pattern for spec in specs if spec.capture for pattern in spec.capture.ignore)
-    said = target.place.spec.reference
-    if said is None or said.host != saved.host:
-        return Demands(ignore=ignore)
-    return Demands(layers=frozenset(said.equal), may_differ=said.may_differ, ignore=ignore)
-
-
-def _aside(saved: SavedManifest, target: Environment, differences: Sequence[Difference]) -> tuple[str, ...]:
-    """Return what a hand-made environment has in a form of its own, as ``match`` of two does."""
-    if saved.build and target.look.build:
-        return ()
-    paths = [each.path for each in differences]
-    run = {path for path in paths if path in saved.manifest.entries and path not in saved.stale}
-    aside = handmade.stale if saved.build or not target.look.build else handmade.aside
-    return aside(differences, run | target.run_regardless(paths))

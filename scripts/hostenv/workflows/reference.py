@@ -15,10 +15,11 @@ from hostenv.machine.memory import Memory
 from hostenv.machine.turns import Turns
 from hostenv.spec.rules import Layer
 from hostenv.steps.payload import Source
+from hostenv.workflows.demands import besides, demands_of
 from hostenv.workflows.environment import Environment, Place
 from hostenv.workflows.inputs import inputs_of
 from hostenv.workflows.locking import platform_of
-from hostenv.workflows.match import besides, demands_of, side_of
+from hostenv.workflows.match import side_of
 from hostenv.workflows.taking import overlay_of
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class Reference:
 
     def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
         listener = self._session.listener
-        demands = demands_of(self.environment, target)
+        demands = demands_of(self.environment, self.environment.place.spec, target)
         theirs = target.manifest(listener)  # at its own pace: nobody waits for the reference meanwhile
         with self._turn:
             differences = self.environment.manifest(listener).differences(theirs)
