@@ -275,6 +275,15 @@ def test_nobody_listening_is_unreachable(client: Client, server: SshServer) -> N
     del server
 
 
+def test_a_name_that_does_not_resolve_says_where_to_look(client: Client) -> None:
+    """An address with the zone of no interface: the resolver knows by itself that it is no name."""
+    client.hosts += "Host nowhere\n  HostName fe80::1%%nosuch\n"
+    with client.open("nowhere") as transport, pytest.raises(UnreachableError) as caught:
+        transport.connect()
+    assert "nowhere: " in caught.value.message
+    assert "`ssh -G nowhere` says where the alias leads" in (caught.value.hint or "")
+
+
 def test_a_host_that_accepts_and_says_nothing_is_given_up(client: Client, server: SshServer) -> None:
     with Forwarder(("127.0.0.1", server.port)) as link:
         link.freeze()

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from hostenv.errors import UnreachableError
+from hostenv.errors import RefusedError, UnreachableError
 from hostenv.facts.fact import Fact
 from hostenv.facts.host_status import HostStatus
+from hostenv.machine.hostkeys import HostKey, Trust, read_known_hosts, require_trusted
 from hostenv.report.status import print_status, status_document
 from hostenv.spec.fleet import load_fleet
 from hostenv.spec.host import Mode
@@ -100,7 +101,22 @@ def test_a_host_that_cannot_be_reached() -> None:
     error = UnreachableError("ct200: no route", hint="look at the cable")
     text = page(line(status=None, error=error, facts_age=Fact(how="file", unknown="never saved")))
     assert "unreachable" in text
-    assert "ct200: no route → look at the cable" in text
+    assert "ct200: no route\nct200: → look at the cable\n" in text
+
+
+def test_a_changed_host_key_is_told_in_two_short_lines(tmp_path: pathlib.Path) -> None:
+    """As the operator's machine tells it: every known key, and commands of several hundred letters."""
+    listed, file = HostKey(type="ssh-rsa", blob=bytes(range(200))), tmp_path / "known_hosts"
+    file.write_text(f"{listed.line('ct200.example')}\n" * 3)
+    trust = Trust(name="ct200.example", known=read_known_hosts([file]), file=file)
+    with pytest.raises(RefusedError) as caught:
+        require_trusted("ct200", HostKey(type="ssh-rsa", blob=bytes(400)), trust)
+    error = caught.value
+    assert len(str(error)) > 600
+    told = [each for each in page(line(status=None, error=error)).splitlines() if each.startswith("ct200: ")]
+    assert told[0].startswith("ct200: CHANGED host key: known is ssh-rsa SHA256:")
+    assert told[1] == "ct200: → nox -s probe -- ct200 says all of it, and what to do"
+    assert max(map(len, told)) <= 130
 
 
 def test_waivers_that_end_soon() -> None:

@@ -179,7 +179,8 @@ class SshTransport:
             raise
         except LOST as error:
             connection.client.close()
-            raise self.unreachable(_reason(error)) from error
+            unknown = isinstance(error, socket.gaierror)
+            raise self.unreachable(_reason(error), hint=self._where() if unknown else None) from error
         return connection
 
     def _connect_arguments(self, preferred: Sequence[str]) -> dict[str, Any]:
@@ -242,10 +243,14 @@ class SshTransport:
         self._lost = why
         self._connection.transport.close()
 
-    def unreachable(self, why: str) -> UnreachableError:
+    def unreachable(self, why: str, *, hint: str | None = None) -> UnreachableError:
         """Return the error that says where the connection leads and what is wrong with it."""
         place = f"{self._destination.user}@{self._destination.hostname}:{self._destination.port}"
-        return UnreachableError(f"{self.name}: {place}: {why}")
+        return UnreachableError(f"{self.name}: {place}: {why}", hint=hint)
+
+    def _where(self) -> str:
+        alias = shlex.quote(self._destination.alias)
+        return f"`ssh -G {alias}` says where the alias leads: its HostName must be a name that resolves"
 
 
 class _StrictPolicy:

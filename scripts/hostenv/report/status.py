@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.errors import HostenvError
     from hostenv.facts.host_status import HostStatus, PathUser
     from hostenv.workflows.status import HostLine
 
@@ -29,6 +31,8 @@ STATUS_VERSION = 1
 
 _SHORT = 8
 _NAMED = 4
+_LONGEST = 120
+"""Letters of an error, and of its hint, on this page."""
 _NARROW = 64
 """Columns below which no table is printed."""
 _WHOLE = frozenset({"host", "build", "free", "facts"})
@@ -128,8 +132,7 @@ def _facts(line: HostLine) -> Text:
 
 def _remarks(line: HostLine) -> Iterator[tuple[str, str]]:
     if line.error:
-        told = " ".join(each.strip() for each in str(line.error).splitlines())
-        yield told.removeprefix(f"{line.name}: "), "red"
+        yield from ((told, "red") for told in _error(line.name, line.error))
     if line.identity:
         yield line.identity.removeprefix(f"{line.name}: "), "" if line.spec.identity is None else "bold red"
     if line.spec.host.mode is Mode.OBSERVE:
@@ -140,6 +143,18 @@ def _remarks(line: HostLine) -> Iterator[tuple[str, str]]:
         yield from _of_status(line, line.status)
     for waiver in line.expiring:
         yield f"waiver of {waiver.rule} for {waiver.object} ends {waiver.until}: {waiver.reason}", "yellow"
+
+
+def _error(name: str, error: HostenvError) -> Iterator[str]:
+    """Yield what failed, short, and on a line of its own what to do: the whole of it is told by ``probe``."""
+    message = " ".join(error.message.removeprefix(f"{name}: ").split())
+    short = textwrap.shorten(message, _LONGEST, placeholder=" …")
+    yield short
+    hint = error.hint or ""
+    if "\n" in hint or len(hint) > _LONGEST or (short != message and not hint):
+        yield f"→ nox -s probe -- {name} says all of it, and what to do"
+    elif hint:
+        yield f"→ {hint}"
 
 
 def _of_status(line: HostLine, status: HostStatus) -> Iterator[tuple[str, str]]:
