@@ -129,6 +129,11 @@ def _from_git(parser: argparse.ArgumentParser) -> None:
         "--from-git", nargs=2, metavar=("DIR", "BASE..BRANCH"), help="commits of a checkout there as patches"
     )
     parser.add_argument("--strip", metavar="FOLDER/", help="the folder of the checkout that is installed")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="write the class anew although it was edited by hand, or is another environment's",
+    )
 
 
 def _rolling(parser: argparse.ArgumentParser) -> None:

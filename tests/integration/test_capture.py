@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from hostenv.machine import uv
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.environment import Environment
 from kit.changing import changing
-from kit.repository import DEMO, listing
+from kit.repository import DEMO, DEMO_PATCH, listing
 from kit.trio import Trio, digests
 from kit.wheels import build_wheel
 
@@ -141,7 +142,7 @@ def test_what_cannot_be_explained_is_named_and_the_session_fails(trio: Trio) -> 
     (site / "orphan").mkdir()
     (site / "orphan/__init__.py").write_text("")
     ran = trio.run("capture", "ref")
-    assert "nobody's orphan/__init__.py" in ran.message
+    assert "site-packages/orphan/__init__.py" in ran.message
 
 
 def test_stale_bytecode_is_told_of_and_bytecode_that_python_runs_is_not_let_pass(trio: Trio) -> None:
@@ -153,7 +154,7 @@ def test_stale_bytecode_is_told_of_and_bytecode_that_python_runs_is_not_let_pass
     assert any("bytecode" in note for note in ran.host["notes"])
     compile_to(source, "UNCHECKED_HASH")
     ran = trio.run("capture", "ref")
-    assert "nobody's demo/__pycache__/__init__.cpython" in ran.message
+    assert "site-packages/demo/__pycache__/__init__.cpython" in ran.message
 
 
 def compile_to(source: pathlib.Path, mode: str) -> pathlib.Path:
@@ -379,3 +380,98 @@ def test_a_reference_that_drifted_is_captured_first_where_that_is_asked_for(trio
     assert not trio.root("one").exists()
     trio.done("sync_patches", "ref", "one")
     assert (trio.site("one") / "kernel/ops.so").read_bytes() == (site / "kernel/ops.so").read_bytes()
+
+
+def orphan(trio: Trio) -> pathlib.Path:
+    """Lay a folder that nobody owns into the environment; return the environment."""
+    venv = trio.repository.folder / "hand-made"
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (site / "orphan").mkdir()
+    (site / "orphan/__init__.py").write_text("")
+    return venv
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_is_printed_can_be_pasted_into_ignore(trio: Trio, folder: bool) -> None:  # noqa: FBT001
+    venv = orphan(trio)
+    lines = str(trio.run("capture", "ref").host["error"]["message"]).splitlines()
+    (path,) = [line.removeprefix("nobody's ") for line in lines if line.startswith("nobody's ")]
+    pattern = f"{path.rpartition('/')[0]}/**" if folder else path
+    text = (trio.repository.path / "envspecs/ref.toml").read_text()
+    (trio.repository.path / "envspecs/ref.toml").write_text(f"{text}ignore = [{json.dumps(pattern)}]\n")
+    assert not any("fits nothing" in note for note in trio.done("capture", "ref").host["notes"])
+    write_spec(trio, venv, more='ignore = ["orphan/**"]\n')
+    ran = trio.run("capture", "ref")
+    assert any('"orphan/**" fits nothing there' in note for note in ran.host["notes"])
+
+
+def test_the_hint_takes_loose_files_and_a_capture_keeps_what_took_them(trio: Trio) -> None:
+    venv = orphan(trio)
+    spec = trio.repository.path / "envspecs/ref.toml"
+    spec.write_text(spec.read_text().partition("[capture]")[0])
+    hint = str(trio.run("capture", "ref", "--venv", str(venv)).host["error"]["hint"])
+    command = hint.partition("nox -s overlay -- ")[2].partition(", and let")[0]
+    trio.done("overlay", *shlex.split(command))
+    written = trio.repository.path / "envspecs/classes/ref-captured.toml"
+    written.write_text(f'{written.read_text()}\n[[overlays]]\nname = "ref-loose"\n')
+    before = written.read_text()
+    trio.done("capture", "ref")
+    assert written.read_text() == before
+
+
+def test_a_dry_run_fails_where_the_run_would(trio: Trio) -> None:
+    orphan(trio)
+    before = listing(trio.repository.path)
+    assert "site-packages/orphan/__init__.py" in trio.run("capture", "ref", "--dry-run").message
+    trio.repository.series("demo-1.0", DEMO_PATCH)
+    before = listing(trio.repository.path)
+    assert "says something else" in trio.run("capture", "ref", "--dry-run").message
+    assert listing(trio.repository.path) == before
+
+
+def test_a_second_edit_replaces_what_capture_wrote_and_nothing_of_anybody_else(
+    trio: Trio, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trio.done("capture", "ref")
+    target(trio, "one")
+    (site,) = (trio.repository.folder / "hand-made").glob("lib/python3*/site-packages")
+    (site / "demo/extra.py").write_text("EXTRA = 'again'\n")
+    ran = trio.run("sync_patches", "ref", "one")
+    assert "--from-drift" in ran.message
+    assert "captured: all of" in trio.run("sync_patches", "ref", "one", "--from-drift").message
+    assert "replaces patches/demo-1.0" in capsys.readouterr().err
+    trio.done("sync_patches", "ref", "one")
+    assert (trio.site("one") / "demo/extra.py").read_text() == "EXTRA = 'again'\n"
+
+    (site / "demo/extra.py").write_text("EXTRA = 'and again'\n")
+    (patch,) = (trio.repository.path / "patches/demo-1.0").glob("*.patch")
+    patch.write_text(patch.read_text().replace("Description: ", "Description: Ours. "))
+    before = listing(trio.repository.path)
+    assert "somebody wrote or edited it" in str(trio.run("capture", "ref").host["error"])
+    assert listing(trio.repository.path) == before
+
+
+@pytest.mark.parametrize("edit", ["by hand", "another environment"])
+def test_a_class_is_replaced_only_where_capture_wrote_it_of_the_same_environment(
+    trio: Trio, edit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trio.done("capture", "ref")
+    written = trio.repository.path / "envspecs/classes/ref-captured.toml"
+    words = ["ref"]
+    if edit == "by hand":
+        written.write_text(written.read_text().replace('"helper==1.0"', '"helper==1.1"'))
+    else:
+        other = trio.repository.folder / "other"
+        run_uv(trio, "venv", "-q", "--python", sys.executable, str(other))
+        run_uv(trio, "pip", "install", "-q", "--python", f"{other}/bin/python", "helper==1.0")
+        words += ["--venv", str(other)]
+    before = listing(trio.repository.path)
+    capsys.readouterr()
+
+    ran = trio.run("capture", *words)
+
+    assert "replaces envspecs/classes/ref-captured.toml: " in capsys.readouterr().err
+    assert "--replace" in str(ran.host["error"]["hint"])
+    assert listing(trio.repository.path) == before
+    trio.done("capture", *words, "--replace")
+    assert "helper==1.1" not in written.read_text()

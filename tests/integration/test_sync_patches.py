@@ -120,6 +120,8 @@ def test_a_reference_whose_spec_moved_on_is_refused(trio: Trio) -> None:
     trio.repository.series("demo-1.0", ADDING)
     ran = trio.run("sync_patches", "ref", *TARGETS)
     assert "its spec makes build" in ran.message
+    assert "nox -s build_env -- ref makes what its spec says" in ran.message
+    assert "--from-drift" not in ran.message
 
 
 def test_a_reference_that_is_held_says_who_holds_it_and_why_before_anything_else(trio: Trio) -> None:

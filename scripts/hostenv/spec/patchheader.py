@@ -5,6 +5,7 @@
     Origin: where the change comes from (a commit, a pull request, or who wrote it)
     Forwarded: no | not-needed | yes | URL
     Author: …
+    Captured: sha256 of all else, where a capture wrote it: it may replace what nobody has edited since
 
 ``Subject`` stands for Description, ``From`` for Author, ``Applied-Upstream`` for Forwarded. Fields end at
 the first empty line; free text may follow until the diff begins.
@@ -26,6 +27,7 @@ _OPTIONAL = (
     "applied-upstream",
     "author",
     "bug",
+    "captured",
     "reviewed-by",
     "acked-by",
     "last-update",

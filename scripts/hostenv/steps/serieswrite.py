@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hostenv.agent.amounts import counted
+from hostenv.agent.files import write_file
 from hostenv.errors import RefusedError
 from hostenv.spec.patchwrite import header, is_text, write_change
 from hostenv.spec.series import SERIES, load_series
@@ -131,35 +133,67 @@ def _slug(text: str) -> str:
 
 
 def check_series(patches: pathlib.Path, text: SeriesText) -> None:
-    """Raise :class:`RefusedError` where the series' folder is there and says something else."""
+    """Raise :class:`RefusedError` where the series' folder says something else, and is no capture's."""
     folder = patches / text.name
-    if folder.exists():
-        _require_same(folder, text.patches())
+    if folder.exists() and not (_is_same(folder, text) or _is_captured(folder)):
+        raise RefusedError(
+            f"patches/{folder.name} is there and says something else than what differs on the host",
+            hint="somebody wrote or edited it: move it away and capture again, then compare the two",
+        )
+
+
+def planned_series(patches: pathlib.Path, text: SeriesText) -> str:
+    """Say what becomes of the series' folder."""
+    folder = patches / text.name
+    if folder.exists() and not _is_same(folder, text):
+        was = counted(len(load_series(folder).patches), "patch", "patches")
+        return f"series   replaces patches/{text.name}: {text.told} (was: {was})"
+    return f"series   patches/{text.name}: {text.told}"
 
 
 def write_series(patches: pathlib.Path, text: SeriesText) -> None:
-    """Write a series' folder. One that is there must say the same.
+    """Write a series' folder. One that is there is replaced where a capture wrote it, and nobody since.
 
-    Raises :class:`RefusedError` where it does not: somebody wrote that one.
+    Raises :class:`RefusedError` where somebody did and it says something else.
     """
     check_series(patches, text)
     folder = patches / text.name
-    if folder.exists():
+    if folder.exists() and _is_same(folder, text):
         return
-    contents = text.patches()
+    contents = {name: _sealed(content) for name, content in text.patches().items()}
     contents[SERIES] = "".join(f"{name}\n" for name in contents).encode()
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        (folder / name).write_bytes(content)
+        write_file(str(folder / name), content)
+    for path in folder.iterdir():
+        if path.name not in contents:
+            path.unlink()
     load_series(folder)
 
 
-def _require_same(folder: pathlib.Path, contents: Mapping[str, bytes]) -> None:
+def _is_same(folder: pathlib.Path, text: SeriesText) -> bool:
     there = load_series(folder)
-    wanted = [content.partition(b"\n\n")[2] for _, content in sorted(contents.items())]
-    found = [(folder / patch.name).read_bytes().partition(b"\n\n")[2] for patch in there.patches]
-    if wanted != found:
-        raise RefusedError(
-            f"patches/{folder.name} is there and says something else than what differs on the host",
-            hint="move it away and capture again, then compare the two",
-        )
+    wanted = [content.partition(b"\n\n")[2] for _, content in sorted(text.patches().items())]
+    return wanted == [(folder / patch.name).read_bytes().partition(b"\n\n")[2] for patch in there.patches]
+
+
+def _sealed(content: bytes) -> bytes:
+    """Note in a patch's header the digest of all else of it, so that an edit by hand shows."""
+    return content.replace(b"\nForwarded: no\n", _seal(content) + b"\nForwarded: no\n", 1)
+
+
+def _seal(content: bytes) -> bytes:
+    return b"\nCaptured: sha256 " + hashlib.sha256(content).hexdigest().encode()
+
+
+def _is_captured(folder: pathlib.Path) -> bool:
+    """Tell whether a folder is as a capture left it: each patch with its seal, and nothing beside them."""
+    names = [patch.name for patch in load_series(folder).patches]
+    if {path.name for path in folder.iterdir()} != {*names, SERIES}:
+        return False
+    return all(_is_sealed((folder / name).read_bytes()) for name in names)
+
+
+def _is_sealed(content: bytes) -> bool:
+    found = re.search(rb"\nCaptured: sha256 [0-9a-f]{64}", content.partition(b"\n\n")[0])
+    return found is not None and _seal(content.replace(found[0], b"", 1)) == found[0]

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from hostenv.agent.amounts import counted
-from hostenv.errors import CheckError, RefusedError
+from hostenv.errors import RefusedError
 from hostenv.facts.distributions import Installed
 from hostenv.machine.bulk import File
 from hostenv.machine.memory import Memory
 from hostenv.spec.lockplatform import LockPlatform
-from hostenv.spec.overlay import load_overlay, path_of
+from hostenv.spec.overlay import load_overlay
 from hostenv.spec.patchapply import FileState
 from hostenv.spec.patchwrite import LARGEST_TEXT
 from hostenv.spec.series import load_series
@@ -32,16 +32,16 @@ from hostenv.steps.fetch import wheel_of
 from hostenv.steps.pins import lock_pins, not_there
 from hostenv.steps.pristine import PristineWheel
 from hostenv.steps.series import compute
-from hostenv.steps.serieswrite import SeriesText, check_series, write_series
+from hostenv.steps.serieswrite import SeriesText, check_series, planned_series, write_series
 from hostenv.steps.wheelfiles import wheel_files
+from hostenv.workflows.captureclass import ClassFile
 from hostenv.workflows.capturefiles import (
     Description,
     require_new_machine,
     saved_manifest,
     with_new_hosts,
-    write_changed,
 )
-from hostenv.workflows.captureproof import Proof
+from hostenv.workflows.captureproof import Proof, as_overlaid, laid_besides
 from hostenv.workflows.checkouts import read_checkouts
 from hostenv.workflows.environment import Environment, Place
 from hostenv.workflows.events import HostResult
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from hostenv.steps.pins import Pinned
     from hostenv.workflows.session import Session
     from hostenv.workflows.taking import Reading
-
-_SHOWN = 20
 
 
 def capture(session: Session) -> tuple[HostResult, ...]:
@@ -103,6 +101,7 @@ class _Capture:
         environment.read(session.listener)
         self._manifest = environment.manifest(session.listener)
         self._tree = environment.tree
+        self._built = environment.look.build is not None
         answer = reading.agent.call("record.survey", root=reading.venv)
         self._installed = Installed.from_answer(answer, self._name)
         self._site = self._installed.site or ""
@@ -133,13 +132,28 @@ class _Capture:
         if self._found.overlaid & {entry.name for entry in pinned.lock.entries}:
             pinned = self._pin()
         overlay = self._overlay()
-        lines = self._plan(pinned, overlay)
+        written = self._class(pinned, overlay)
+        lines = self._plan(written, overlay)
         self._session.listener.plan(self._name, lines)
+        if not self._session.request.replace:
+            written.require_replaceable()
+        patches = self._repository / "patches"
+        for each in self._found.series.values():
+            check_series(patches, each)
         if self._session.request.dry_run:
-            return HostResult(host=self._name, headline="dry run: nothing was changed")
-        written = self._write(pinned, overlay)
-        left = self._unexplained(pinned, overlay)
-        return self._result(written, left)
+            with tempfile.TemporaryDirectory(prefix="hostenv-capture-") as folder:
+                patches = pathlib.Path(folder)
+                for each in self._found.series.values():
+                    write_series(patches, each)
+                left = self._unexplained(pinned, overlay, patches)
+            headline = "dry run: nothing was changed"
+            return HostResult(
+                host=self._name,
+                headline=headline,
+                error=self._proof.error(left, self._name, self._session.request.venv),
+            )
+        self._write(pinned, overlay, written)
+        return self._result(self._unexplained(pinned, overlay, patches))
 
     def _phase(self, name: str, total: int | None = None) -> None:
         self._session.listener.phase(self._name, name, total)
@@ -259,13 +273,15 @@ class _Capture:
         return found
 
     def _overlay(self) -> Overlay | None:
-        """Take what is overlaid, and loose files that nobody owns."""
+        """Take what is overlaid, and loose files that nobody owns and no other overlay lays."""
+        others = {f"{self._site}/{path}" for path in self._others()}
         loose = [
             path
             for path in self._installed.unowned
             if path.startswith(f"{self._site}/")
             and path.count("/") == self._site.count("/") + 1
             and not path.endswith(".pyc")
+            and path not in others
         ]
         if not (self._found.overlaid or loose):
             return None
@@ -273,24 +289,15 @@ class _Capture:
         names = sorted(self._found.overlaid)
         return read_overlay(self._reading, self._overlay_name, names, why=why or None, paths=loose)
 
-    def _plan(self, pinned: Pinned, overlay: Overlay | None) -> list[str]:
-        lines = [
-            f"class    envspecs/classes/{self._overlay_name}.toml: {counted(len(pinned.env.requires), 'pin')}"
-        ]
-        lines += self._description.plan()
-        lines += [f"series   patches/{each.name}: {each.told}" for each in self._found.series.values()]
+    def _plan(self, written: ClassFile, overlay: Overlay | None) -> list[str]:
+        lines = [written.plan(), *self._description.plan()]
+        patches = self._repository / "patches"
+        lines += [planned_series(patches, each) for each in self._found.series.values()]
         lines += [f"overlay  overlays/{overlay.name}.toml: {told(overlay)}"] if overlay else []
         lines += [f"         {name}: {why}" for name, why in sorted(self._found.why.items())]
         return lines
 
-    def _write(self, pinned: Pinned, overlay: Overlay | None) -> CapturedClass:
-        """Write contents, overlay, series, lock and class; the class last: it names the others."""
-        for each in self._found.series.values():
-            check_series(self._repository / "patches", each)
-        if overlay:
-            keep_overlay(self._session, self._reading, overlay)
-        for each in self._found.series.values():
-            write_series(self._repository / "patches", each)
+    def _class(self, pinned: Pinned, overlay: Overlay | None) -> ClassFile:
         made = CapturedClass(
             name=self._overlay_name,
             host=self._name,
@@ -300,54 +307,59 @@ class _Capture:
             overlay=overlay.name if overlay else None,
             fingerprint=self._tree.fingerprint,
         )
-        folder = self._session.fleet.folder
-        (folder / "classes").mkdir(exist_ok=True)
-        name = f"{made.name}.{pinned.lock.platform.name}.txt"
-        lockfile.store(replace(pinned.lock, name=made.name), folder / "locks" / name)
-        write_changed(folder / "classes" / f"{made.name}.toml", made.render())
-        self._description.write()
-        return made
+        path = self._session.fleet.folder / "classes" / f"{made.name}.toml"
+        origin = f"{self._name}'s build" if self._built else self._reading.venv
+        return ClassFile(path, made, origin)
 
-    def _unexplained(self, pinned: Pinned, overlay: Overlay | None) -> list[str]:
+    def _write(self, pinned: Pinned, overlay: Overlay | None, written: ClassFile) -> None:
+        """Write contents, overlay, series, lock and class; the class last: it names the others."""
+        if overlay:
+            keep_overlay(self._session, self._reading, overlay)
+        for each in self._found.series.values():
+            write_series(self._repository / "patches", each)
+        name = f"{self._overlay_name}.{pinned.lock.platform.name}.txt"
+        lock = replace(pinned.lock, name=self._overlay_name)
+        lockfile.store(lock, self._session.fleet.folder / "locks" / name)
+        written.write()
+        self._description.write()
+
+    def _unexplained(self, pinned: Pinned, overlay: Overlay | None, patches: pathlib.Path) -> list[str]:
         """Return what pristine wheels, series and overlays, as they were written, do not make of the host."""
-        expected: dict[str, ExpectedFile] = {}
+        expected = self._others()
         for locked in pinned.lock.entries:
             if locked.name not in self._found.overlaid:
                 wheel = self._wheel(pinned, locked.name)
                 result = None
                 if locked.name in self._found.series:
-                    folder = self._repository / "patches" / self._found.series[locked.name].name
-                    result = compute(load_series(folder), wheel)
+                    result = compute(load_series(patches / self._found.series[locked.name].name), wheel)
                 expected |= expected_of(wheel_files(wheel), result, locked.name)
         expected = {path: each for path, each in expected.items() if each.owner not in self._proof.editable}
         if overlay:
-            kept = load_overlay(path_of(self._repository / "overlays", overlay.name).parent, overlay.name)
-            expected |= {file.path: ExpectedFile(file.sha256, file.mode, file.target) for file in kept.files}
+            kept = overlay
+            if not self._session.request.dry_run:
+                kept = load_overlay(self._repository / "overlays", overlay.name)
+            expected |= {file.path: as_overlaid(file) for file in kept.files}
         return self._proof.unexplained(self._there(), expected)
 
-    def _result(self, made: CapturedClass, left: list[str]) -> HostResult:
+    def _others(self) -> dict[str, ExpectedFile]:
+        return laid_besides(self._repository / "overlays", self._reading.spec, self._overlay_name)
+
+    def _result(self, left: list[str]) -> HostResult:
         files = len(self._manifest.entries)
-        notes = list(self._description.notes(made.name))
+        notes = [*self._description.notes(self._overlay_name), *self._proof.idle(self._manifest.entries)]
         if self._proof.bytecode:
             count = counted(len(self._proof.bytecode), "file")
-            notes.append(f"not captured: {count} of bytecode without its source: {self._proof.bytecode[0]}")
-        error = None
-        headline = f"captured: all of {files} files are explained"
-        if left:
-            more = [f"and {len(left) - _SHOWN} more"] if len(left) > _SHOWN else []
-            headline = f"captured, {len(left)} of {files} files aside"
-            error = CheckError(
-                f"{self._name}: wheels, series and overlays do not make these:\n"
-                + "\n".join([*left[:_SHOWN], *more]),
-                hint="what was written stands; remove them there, list them in capture.ignore, or take them: "
-                f"nox -s overlay -- {self._name} NAME ./FOLDER/",
+            notes.append(
+                f"not captured: {count} of bytecode that its source has outgrown: {self._proof.bytecode[0]}"
             )
+        headline = f"captured: all of {files} files are explained"
+        headline = f"captured, {len(left)} of {files} files aside" if left else headline
         return HostResult(
             host=self._name,
             headline=headline,
             changed=True,
             path=self._reading.venv,
             fingerprint=self._tree.fingerprint,
-            error=error,
+            error=self._proof.error(left, self._name, self._session.request.venv),
             notes=tuple(notes),
         )

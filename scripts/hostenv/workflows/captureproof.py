@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hostenv.checks.comparison import matches
-from hostenv.spec.overlaylist import PREFIX
-from hostenv.steps.captured import environment_path, overlay_path
+from hostenv.errors import CheckError
+from hostenv.spec.overlay import load_overlay, path_of
+from hostenv.spec.overlaylist import NOBODY, PREFIX
+from hostenv.steps.captured import ExpectedFile, environment_path, overlay_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    import pathlib
+    from collections.abc import Iterable, Mapping, Sequence
 
     from packaging.utils import NormalizedName
 
     from hostenv.facts.distributions import Installed
     from hostenv.facts.manifest import Entry, TreeProblem
-    from hostenv.steps.captured import ExpectedFile
+    from hostenv.spec.overlaylist import OverlayFile
+    from hostenv.spec.spec import Spec
+
+_SHOWN = 20
 
 
 @dataclass(kw_only=True, slots=True)
@@ -43,23 +50,64 @@ class Proof:
         return frozenset(each.key for each in self.installed.distributions if each.editable)
 
     def unexplained(self, there: Mapping[str, Entry], expected: Mapping[str, ExpectedFile]) -> list[str]:
-        """Return a line for each path that is nobody's, differs, or is missing, as overlays write them."""
+        """Return a line for each path in the environment that is nobody's, differs, or is missing."""
         own = self._made_by_installers()
         left = []
         for path, entry in there.items():
             if path.startswith(own) or path.endswith(".dist-info/RECORD") or self._is_ignored(path):
                 continue
             if path not in expected and not self._is_beside_the_point(path):
-                left.append(f"nobody's {path}")
+                left.append(f"nobody's {self._plain(path)}")
             elif path in expected and not expected[path].explains(path, entry):
-                left.append(f"differs  {path}")
+                left.append(f"differs  {self._plain(path)}")
         gone = sorted(path for path in expected.keys() - there.keys() if not self._is_ignored(path))
-        return left + [f"missing  {path}" for path in gone]
+        return left + [f"missing  {self._plain(path)}" for path in gone]
 
     def unread(self, problems: Iterable[TreeProblem]) -> list[str]:
         """Return a line for each path that could not be read as it is: to take it for gone would be wrong."""
         lines = {f"{each.path} {each.reason}" for each in problems if not matches(each.path, self.ignore)}
         return sorted(lines)
+
+    def idle(self, there: Iterable[str]) -> list[str]:
+        """Return a line for each pattern of ``capture.ignore`` that fits nothing there."""
+        paths = list(there)
+        return [
+            f'capture.ignore "{pattern}" fits nothing there: it is held against paths in the environment, '
+            f"like {self.site}/{pattern}"
+            for pattern in self.ignore
+            if not any(matches(path, (pattern,)) for path in paths)
+        ]
+
+    def error(self, left: Sequence[str], host: str, venv: str | None) -> CheckError | None:
+        """Return the error that lines of :meth:`unexplained` are; ``venv`` as the session was given it."""
+        if not left:
+            return None
+        more = [f"and {len(left) - _SHOWN} more"] if len(left) > _SHOWN else []
+        lines = "\n".join([*left[:_SHOWN], *more])
+        return CheckError(
+            f"{host}: wheels, series and overlays do not make these:\n{lines}",
+            hint=self._way_out(left, host, venv),
+        )
+
+    def _way_out(self, left: Iterable[str], host: str, venv: str | None) -> str:
+        """Say what can be done about lines of :meth:`unexplained`, in commands that work as they stand."""
+        loose = set()
+        for line in left:
+            what, _, path = line.partition(" ")
+            top, below, _ = path.removeprefix(f"{self.site}/").partition("/")
+            if what == "nobody's" and path.startswith(f"{self.site}/") and not path.endswith(".pyc"):
+                loose.add(shlex.quote(f"./{top}{below}"))
+        ways = "remove them there, or list them as they stand here in capture.ignore of the spec"
+        if not loose:
+            return ways
+        words = [host, f"{host}-loose", *sorted(loose), *(["--venv", shlex.quote(venv)] if venv else ())]
+        return (
+            f"{ways}, or take them: nox -s overlay -- {' '.join(words)}, "
+            f'and let the spec or its class say: [[overlays]] name = "{host}-loose"'
+        )
+
+    def _plain(self, path: str) -> str:
+        return environment_path(path, self.site)
 
     def _is_ignored(self, path: str) -> bool:
         return matches(environment_path(path, self.site), self.ignore)
@@ -87,3 +135,15 @@ class Proof:
         ]
         left = ("__editable__", "_editable_impl") if infos else ()
         return (f"{PREFIX}pyvenv.cfg", *scripts, *infos, *left)
+
+
+def as_overlaid(file: OverlayFile) -> ExpectedFile:
+    """Return what an overlay's file should be."""
+    return ExpectedFile(file.sha256, file.mode, file.target)
+
+
+def laid_besides(folder: pathlib.Path, spec: Spec, own: str) -> dict[str, ExpectedFile]:
+    """Return nobody's files that overlays of the spec and its class lay, the capture's ``own`` aside."""
+    names = {use.name for use in spec.overlays} - {own}
+    overlays = [load_overlay(folder, name) for name in sorted(names) if path_of(folder, name).exists()]
+    return {file.path: as_overlaid(file) for each in overlays for file in each.files if file.dist == NOBODY}

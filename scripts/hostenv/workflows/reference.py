@@ -75,6 +75,13 @@ class Reference:
             return tuple(self._drift_of_handmade())
         return tuple(self._drift_of_build())
 
+    @property
+    def only_moved_on(self) -> bool:
+        """Whether it is a build as it was made, of what its spec said before."""
+        look, tree = self.environment.look, self.environment.tree
+        whole = look.kept is not None and tree.fingerprint == look.kept.fingerprint and not tree.problems
+        return whole and look.build != self.inputs.id
+
     def _drift_of_build(self) -> Iterator[str]:
         look, tree = self.environment.look, self.environment.tree
         if look.build != self.inputs.id:

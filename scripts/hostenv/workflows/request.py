@@ -40,6 +40,8 @@ class Request:
     from_git: tuple[str, str] | None = None
     """A checkout on the host, and BASE..BRANCH in it, that a distribution's changes come from."""
     strip: str | None = None
+    replace: bool = False
+    """Let a capture replace its class although somebody edited it, or it is another environment's."""
     python: str | None = None
     """A minor version to lock for, where the spec allows several."""
     despite_running: bool = False

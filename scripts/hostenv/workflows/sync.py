@@ -93,8 +93,16 @@ def _require_no_drift(session: Session, reference: Reference) -> None:
         raise RefusedError(
             f"{reference.name} is not what its spec, lock, series and overlays say:\n"
             + "\n".join([*drift[:_SHOWN], *more]),
-            hint=f"--from-drift captures it first; nox -s match -- {reference.name} shows a build's edits",
+            hint=_way_on(reference),
         )
+
+
+def _way_on(reference: Reference) -> str:
+    """Say what helps: a capture where files differ, a build where only the spec went on."""
+    name = reference.name
+    if reference.only_moved_on:
+        return f"nox -s build_env -- {name} makes what its spec says now; a capture would take it back"
+    return f"--from-drift captures it first; nox -s match -- {name} shows a build's edits"
 
 
 def _held(reference: Reference) -> str:
