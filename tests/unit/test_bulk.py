@@ -37,6 +37,10 @@ def agent() -> Iterator[Agent]:
         yield started
 
 
+TIMES = (1_700_000_000_123_456_789, 10_413_792_000 * 10**9 + 7, -86_400 * 10**9 + 7)
+"""Modification times in nanoseconds: one of today, one of the year 2300, and one before 1970."""
+
+
 def fill(root: pathlib.Path) -> list[bulk.File]:
     """Write files of every kind of size and return them with the digests that sha256sum gives."""
     sizes = {"empty": 0, "a/small": 13, "a/b/page": 70_000, "a/b/large": 3_500_001, "z é\udcff": 5}
@@ -45,7 +49,7 @@ def fill(root: pathlib.Path) -> list[bulk.File]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(size))
         path.chmod(0o640 + index % 2)
-        os.utime(path, ns=(1, 1_700_000_000_123_456_789 + index))
+        os.utime(path, ns=(1, TIMES[index % len(TIMES)] + index))
     return [bulk.File(path=name, size=size, sha256=sha256sum(root / name)) for name, size in sizes.items()]
 
 

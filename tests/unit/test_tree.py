@@ -271,6 +271,23 @@ def test_a_second_look_reads_nothing_and_says_the_same(tmp_path: pathlib.Path) -
     assert third == first
 
 
+@pytest.mark.parametrize("year", [-400, 1960, 2300, 2440])
+def test_a_file_of_any_year_is_like_others(tmp_path: pathlib.Path, year: int) -> None:
+    """The kernel keeps what utime(2) sets, as the filesystem can; 64 bits of nanoseconds end in 2262."""
+    root, cache = make_environment(tmp_path / "env", FILES), tmp_path / "cache" / "stat"
+    same = fingerprint(root)
+    seconds = (year - 1970) * 31_556_952
+    os.utime(root / SITE / "pkg/data.bin", (seconds, seconds))
+    beside = put(root / SITE / "pkg-1.0.dist-info/INSTALLER", "pip\n")
+    os.utime(beside, (seconds, seconds))
+    age(root)
+    assert fingerprint(root, cache) == same
+    assert summary_of(root, cache=cache)["read"] == 0, "the key is stable"
+    os.utime(root / SITE / "pkg/data.bin", (seconds + 1, seconds + 1))
+    age(root)
+    assert summary_of(root, cache=cache)["read"] > 0, "and another one where the time is"
+
+
 def test_an_edit_behind_restored_times_is_seen(tmp_path: pathlib.Path) -> None:
     root, cache = make_environment(tmp_path / "env", FILES), tmp_path / "stat"
     age(root)

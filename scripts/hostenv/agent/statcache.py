@@ -15,8 +15,10 @@ from typing import Dict, Optional, Set
 
 from hostenv.agent.files import write_file
 
-FIELDS = "QQQqq"
+FIELDS = "QQQQQ"
 """How a key is packed, little endian: device, inode, size, mtime, ctime."""
+TIMES = 0xFFFFFFFF_FFFFFFFF
+"""The bits of a time that a key holds: 64 are signed from 1677 to 2262 only, and utime(2) sets any year."""
 _KEY = struct.Struct("<" + FIELDS)
 KEY_SIZE = _KEY.size
 _DIGEST = struct.Struct(f"{KEY_SIZE}s32s")
@@ -33,7 +35,8 @@ _COARSE_GRAIN = 2_000_000_000
 
 def key(status: os.stat_result) -> bytes:
     """Return the key of a file."""
-    return _KEY.pack(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    times = status.st_mtime_ns & TIMES, status.st_ctime_ns & TIMES
+    return _KEY.pack(status.st_dev, status.st_ino, status.st_size, *times)
 
 
 def size_of(file_key: bytes) -> int:

@@ -16,7 +16,8 @@ from typing import Iterable, Iterator, NamedTuple, Optional, Tuple, Union
 from hostenv.agent.folders import Folders
 from hostenv.agent.wire import PIECE, AgentError
 
-HEAD = struct.Struct(">HHQQQq?32s")
+HEAD = struct.Struct(">HHQQQqI?32s")
+_SECOND = 10**9
 _LONGEST_PATH = 4096
 _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO})
 """What opening a symbolic link, and a socket, gives (open(2), O_NOFOLLOW)."""
@@ -45,7 +46,8 @@ class Unit(NamedTuple):
     def head(self) -> bytes:
         """Return the unit's head and path as they travel."""
         path = os.fsencode(self.path)
-        numbers = (self.mode, self.size, self.offset, self.length, self.mtime_ns)
+        seconds, rest = divmod(self.mtime_ns, _SECOND)  # 64 bits of nanoseconds end in 2262
+        numbers = (self.mode, self.size, self.offset, self.length, seconds, rest)
         return HEAD.pack(len(path), *numbers, bool(self.sha256), bytes.fromhex(self.sha256)) + path
 
 
@@ -139,11 +141,12 @@ class Reader:
             return None
         if len(head) < HEAD.size:
             raise _damaged()
-        length, mode, size, offset, span, mtime_ns, known, digest = HEAD.unpack(head)
+        length, mode, size, offset, span, seconds, rest, known, digest = HEAD.unpack(head)
         path = os.fsdecode(self._take(length))
         if offset + span > size:
             raise _damaged()
-        return Unit(path, mode & 0o7777, size, offset, span, mtime_ns, digest.hex() if known else "")
+        sha256 = digest.hex() if known else ""
+        return Unit(path, mode & 0o7777, size, offset, span, seconds * _SECOND + rest, sha256)
 
     def body(self, length: int) -> Iterator[memoryview]:
         """Yield exactly ``length`` bytes, without copying them; fewer only where the stream ends."""

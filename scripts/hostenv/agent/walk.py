@@ -43,6 +43,7 @@ _RECORD = struct.Struct(f"<IQ{statcache.KEY_SIZE}s")
 """Mode, size and stat key: what a :class:`File` holds."""
 _LINE = struct.Struct("<xIQ" + statcache.FIELDS).pack
 """The same after a zero byte that ends a name, packed at once."""
+_TIMES = statcache.TIMES
 _NAME = -1 - _RECORD.size
 
 _WORTH_A_FORK = 64
@@ -145,12 +146,10 @@ class Walked:
             mode = status.st_mode
             kind = mode & _FORMAT
             if kind == stat.S_IFREG:
-                size, changed = status.st_size, status.st_ctime_ns
+                size, changed = status.st_size, status.st_ctime_ns & _TIMES
+                modified = status.st_mtime_ns & _TIMES
                 lines.append(
-                    name
-                    + _LINE(
-                        mode & 0o7777, size, status.st_dev, status.st_ino, size, status.st_mtime_ns, changed
-                    )
+                    name + _LINE(mode & 0o7777, size, status.st_dev, status.st_ino, size, modified, changed)
                 )
                 if changed > newest:  # noqa: PLR1730  a call of max() would cost a tenth of the loop
                     newest = changed
@@ -178,7 +177,7 @@ class Walked:
                 status = os.lstat(info + name)
                 key = statcache.key(status)
                 self.beside.append(key)
-                self.newest = max(self.newest, status.st_ctime_ns)
+                self.newest = max(self.newest, status.st_ctime_ns & _TIMES)
                 lines.append(b"\0%b\0%o\0%b" % (name, status.st_mode, key))
         return lines
 
