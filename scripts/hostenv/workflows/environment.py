@@ -13,7 +13,6 @@ from hostenv.facts.environment import Claims, EnvironmentLook
 from hostenv.facts.manifest import Manifest, TreeFacts
 from hostenv.machine.memory import Memory, Remembered
 from hostenv.machine.reach import Reach
-from hostenv.spec.host import Mode
 from hostenv.steps.identity import Seen, require_identity
 
 if TYPE_CHECKING:
@@ -241,4 +240,4 @@ def require_right_machine(fleet: Fleet, environment: Environment) -> None:
     spec = environment.place.spec
     if spec.identity:
         seen = Seen(machine_id=environment.look.machine_id, host_key=environment.host_key)
-        require_identity(replace(spec, host=replace(spec.host, mode=Mode.MANAGE)), seen, fleet.specs.values())
+        require_identity(spec.as_managed(), seen, fleet.specs.values())

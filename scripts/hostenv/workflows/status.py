@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hostenv.errors import InputError, RefusedError
@@ -12,7 +12,6 @@ from hostenv.facts.host_saved import SavedFacts
 from hostenv.facts.host_status import HostStatus
 from hostenv.machine.fleet import run_on_hosts
 from hostenv.machine.reach import Reach
-from hostenv.spec.host import Mode
 from hostenv.steps.identity import Seen, require_identity
 
 if TYPE_CHECKING:
@@ -94,9 +93,8 @@ def _read(fleet: Fleet, spec: Spec, turn: Turn, options: StatusOptions) -> tuple
 
 def _identity(spec: Spec, seen: Seen, fleet: Fleet) -> str | None:
     """Return what a writing session would say of the machine, whether it may write there or not."""
-    managed = replace(spec, host=replace(spec.host, mode=Mode.MANAGE))
     try:
-        require_identity(managed, seen, fleet.specs.values())
+        require_identity(spec.as_managed(), seen, fleet.specs.values())
     except RefusedError as error:
         return error.message
     return None
