@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.agent.store import relative
 from hostenv.machine.bulk import File
 from hostenv.machine.forward import Forwarding
@@ -180,5 +180,4 @@ def bring_overlays(
 
 
 def _count(contents: Mapping[str, int]) -> str:
-    plural = "" if len(contents) == 1 else "s"
-    return f"{len(contents)} file{plural}, {megabytes(sum(contents.values()))}"
+    return f"{counted(len(contents), 'file')}, {megabytes(sum(contents.values()))}"
