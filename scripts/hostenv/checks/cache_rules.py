@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from hostenv.agent.amounts import counted
 from hostenv.checks.compiling import gpus, torch_cuda
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
@@ -116,7 +117,7 @@ def _broken(facts: Facts, cache: CompileCache, used: Sequence[CachedObject]) -> 
         yield CACHE.finding(
             object=cache.path,
             severity=severity,
-            message=f"{len(objects)} kernels kept there are used as they are, and {why}",
+            message=f"{_kernels(objects)} used as they are, and {why}",
             evidence=_evidence(objects),
             fix=f"rm -rf {cache.path}, or give each build a cache of its own ({{root}}/jit/{{id}})",
         )
@@ -159,11 +160,15 @@ def _foreign(facts: Facts, cache: CompileCache, used: Sequence[CachedObject]) ->
         yield CACHE.finding(
             object=cache.path,
             severity=Severity.WARNING,
-            message=f"{len(others)} kernels kept there are used as they are: compiled against another"
+            message=f"{_kernels(others)} used as they are: compiled against another"
             f" environment ({others[0].built_for}), whatever torch that has",
             evidence=_evidence(others),
             fix="give each build a cache of its own: {root}/jit/{id} in service.env",
         )
+
+
+def _kernels(objects: Sequence[object]) -> str:
+    return f"{counted(len(objects), 'kernel')} kept there {'is' if len(objects) == 1 else 'are'}"
 
 
 def _evidence(objects: Sequence[CachedObject]) -> tuple[str, ...]:

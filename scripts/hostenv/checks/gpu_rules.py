@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.checks.finding import Severity
 from hostenv.checks.gpu_code import CodeVerdict, object_verdict, ptx_support
 from hostenv.checks.gpu_tables import gpu_objects, gpu_tables, matches
@@ -58,9 +59,10 @@ class _Judged:
     def evidence(self, verdict: ObjectVerdict) -> tuple[str, ...]:
         cubins, ptx = _names(self.code, ImageKind.CUBIN), _names(self.code, ImageKind.PTX)
         served = f"compute capability {self.capability} ({self.gpus})"
+        has = "has" if verdict.unusable == 1 else "have"
         lines = (
             f"{self.path}: cubins {cubins}; PTX {ptx}",
-            f"{verdict.unusable} of {verdict.modules} modules have nothing for {served}",
+            f"{verdict.unusable} of {counted(verdict.modules, 'module')} {has} nothing for {served}",
         )
         return lines if self.use is None else (*lines, f"known: {self.use.source}")
 

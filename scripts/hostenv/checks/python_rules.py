@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from hostenv.agent.amounts import counted
 from hostenv.checks.finding import Severity
 from hostenv.checks.judge import Rule
 from hostenv.checks.record import Applied
@@ -117,7 +118,7 @@ def _orphans(facts: Facts) -> Iterator[Finding]:
         yield ORPHAN.finding(
             object=orphan.folder,
             message=f"is a folder of which no distribution owns a file: import finds it as {how}",
-            evidence=(f"{orphan.files} modules in it; left by an uninstall, or copied by hand",),
+            evidence=(f"{counted(orphan.files, 'module')} in it; left by an uninstall, or copied by hand",),
             fix="remove it, or install what it belongs to",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.commands.ended import Ended
 from hostenv.errors import InputError
 from hostenv.workflows.oracle import compare
@@ -26,10 +27,12 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
         found = compare(str(venv))
         failing = ", ".join(f"{count} fail {mode}" for mode, count in found.failing.items())
         out.print(
-            f"{venv}: {found.objects} shared objects, {failing}: {len(found.disagreements)} disagreements"
+            f"{venv}: {counted(found.objects, 'shared object')}, {failing}: "
+            f"{counted(len(found.disagreements), 'disagreement')}"
         )
         for each in found.disagreements:
             out.print(str(each), markup=False, soft_wrap=True)
         wrong += bool(found.disagreements)
-    failure = f"{wrong} of {len(request.hosts)} environments: the simulation is wrong" if wrong else None
+    judged = counted(len(request.hosts), "environment")
+    failure = f"{wrong} of {judged}: the simulation is wrong" if wrong else None
     return Ended(failure=failure)

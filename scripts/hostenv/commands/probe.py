@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.commands.ended import ended
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
@@ -34,5 +35,5 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
         write_json(probe_document(found), request.json)
     print_probe(found, out)
     failed = ", ".join(host.name for host in found.failed)
-    failure = f"{len(found.failed)} of {len(specs)} hosts: {failed}" if failed else None
+    failure = f"{len(found.failed)} of {counted(len(specs), 'host')}: {failed}" if failed else None
     return ended(failure, (host.error for host in found.failed))

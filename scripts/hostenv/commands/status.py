@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.commands.ended import ended
 from hostenv.report.findings import write_json
 from hostenv.report.status import print_status, status_document
@@ -27,5 +28,5 @@ def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
         write_json(status_document(lines), request.json)
     print_status(lines, out)
     failed = [line.name for line in lines if line.error]
-    failure = f"{len(failed)} of {len(lines)} hosts: {', '.join(failed)}" if failed else None
+    failure = f"{len(failed)} of {counted(len(lines), 'host')}: {', '.join(failed)}" if failed else None
     return ended(failure, (line.error for line in lines))

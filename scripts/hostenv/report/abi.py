@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from hostenv.agent.amounts import counted
 from hostenv.errors import Outcome
 from hostenv.report.findings import findings_document, print_verdict, write_json
 from hostenv.report.lines import error_lines, failed
@@ -67,7 +68,10 @@ def _counts(judged: Judged) -> str:
     alone = sum(entry["loads_alone"] is True for entry in judged.objects)
     after = sum(entry["loads_after_preload"] is True for entry in judged.objects)
     looked = "nothing changed since the last look" if judged.cached else f"read in {judged.seconds:.2f} s"
-    return f"{len(judged.objects)} shared objects: {alone} load alone, {after} after the preload; {looked}"
+    return (
+        f"{counted(len(judged.objects), 'shared object')}: {alone} load{'s' * (alone == 1)} alone, "
+        f"{after} after the preload; {looked}"
+    )
 
 
 def _against(judged: Judged) -> str:
@@ -115,7 +119,7 @@ def failure_line(verdicts: Sequence[HostVerdict]) -> str | None:
         for verdict in verdicts
         if _host_outcome(verdict) != "done"
     ]
-    return f"{len(failed)} of {len(verdicts)} hosts: {', '.join(failed)}" if failed else None
+    return f"{len(failed)} of {counted(len(verdicts), 'host')}: {', '.join(failed)}" if failed else None
 
 
 def _outcome(verdicts: Sequence[HostVerdict]) -> str:

@@ -117,7 +117,7 @@ def age(seconds: float) -> str:
 def failure_line(hosts: Sequence[HostBuilds]) -> str | None:
     """Return the line to fail with where some host could not be read."""
     failed = [f"{host.host} ({host.error.outcome})" for host in hosts if host.error]
-    return f"{len(failed)} of {len(hosts)} hosts: {', '.join(failed)}" if failed else None
+    return f"{len(failed)} of {counted(len(hosts), 'host')}: {', '.join(failed)}" if failed else None
 
 
 def document(hosts: Sequence[HostBuilds]) -> dict[str, object]:

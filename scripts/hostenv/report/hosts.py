@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from hostenv.agent.amounts import counted
 from hostenv.errors import Outcome
 from hostenv.report.findings import findings_document, print_verdict, printable, write_json
 from hostenv.report.lines import error_lines, labelled
@@ -83,7 +84,7 @@ def outcome_of(results: Sequence[HostResult]) -> str:
 def failure_line(results: Sequence[HostResult]) -> str | None:
     """Return the line that ends a session which did not succeed everywhere; ``None`` where it did."""
     failed = [f"{result.host} ({result.error.outcome})" for result in results if result.error]
-    return f"{len(failed)} of {len(results)} hosts: {', '.join(failed)}" if failed else None
+    return f"{len(failed)} of {counted(len(results), 'host')}: {', '.join(failed)}" if failed else None
 
 
 def _document(result: HostResult) -> dict[str, object]:

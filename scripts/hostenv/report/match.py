@@ -82,8 +82,8 @@ def _beside(target: TargetResult) -> list[str]:
         demanded = "" if layer in target.demands.layers else " (may differ)"
         lines.append(f"layer        {layer}: {state}{demanded}")
     if target.comparison and target.comparison.ignored:
-        count = target.comparison.ignored
-        lines.append(f"ignored      {count} paths that differ: capture.ignore, or as installers have them")
+        paths = counted(target.comparison.ignored, "path that differs", "paths that differ")
+        lines.append(f"ignored      {paths}: capture.ignore, or as installers have them")
     return lines
 
 

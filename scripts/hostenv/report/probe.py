@@ -61,7 +61,7 @@ def print_probe(report: ProbeReport, out: Console) -> None:
 def summary(report: ProbeReport) -> str:
     """Return the page's last line."""
     asked = [host for host in report.hosts if not host.parent_of]
-    told = [f"{len(asked) - len(report.failed)} of {len(asked)} hosts probed"]
+    told = [f"{len(asked) - len(report.failed)} of {counted(len(asked), 'host')} probed"]
     if report.failed:
         told.append(f"failed: {', '.join(host.name for host in report.failed)}")
     saved = [str(host.saved.name) for host in report.hosts if host.saved]
@@ -192,7 +192,7 @@ def _gpu(use: GpuUse) -> Text:
     line.append(f"{printable(gpu.name)}  {_size(gpu.memory_used)} of {_size(gpu.memory_total)} in use")
     line.append_text(Text("  cc ").append_text(_told(gpu.compute_capability, str)))
     if gpu.mig == "Enabled":
-        line.append(f"  MIG: {len(gpu.mig_devices)} slices")
+        line.append(f"  MIG: {counted(len(gpu.mig_devices), 'slice')}")
     line.append(f"  {gpu.uuid}", "dim")
     for holder in use.holders:
         line.append(f"\n{'':<9}{_holder(holder)}")

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hostenv.agent.amounts import megabytes
+from hostenv.agent.amounts import counted, megabytes
 from hostenv.agent.wheelhouse import Wheel, Wheelhouse
 from hostenv.errors import RefusedError, SupplyError
 
@@ -42,7 +42,7 @@ class FetchPlan:
         removed = tuple(
             f"  remove {entry.filename}: not the bytes that the lock names" for entry in self.wrong
         )
-        count = f"{len(self.missing)} of {len(self.lock.entries)} wheels"
+        count = f"{len(self.missing)} of {counted(len(self.lock.entries), 'wheel')}"
         return (f"fetch    {count}, {megabytes(self.size)}, into {self.wheelhouse}", *removed)
 
 

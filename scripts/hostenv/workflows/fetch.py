@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostenv.agent.amounts import counted
 from hostenv.steps.ground import require_room, require_writable
 from hostenv.workflows.events import HostResult
 from hostenv.workflows.host import open_for_writing
@@ -23,7 +24,7 @@ def fetch(session: Session, spec: Spec, turn: Turn) -> HostResult:
         locked = session.locker.lock(spec, platform, lambda: session.listener.phase(spec.name, "resolve"))
         require_writable(host.state)
         supply = supply_for(session, host, locked.lock, tools=False)
-        count = f"{len(locked.lock.entries)} wheels"
+        count = counted(len(locked.lock.entries), "wheel")
         lines = (*locked.plan(), *supply.plan())
         if not lines:
             return HostResult(host=spec.name, headline=f"nothing to do: all {count} are there")
