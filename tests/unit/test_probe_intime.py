@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from hostenv.agent.probe import disks
 from hostenv.agent.probe.fact import UnknownError
+from hostenv.agent.probe.host import _Probe
 from hostenv.agent.probe.intime import Question, ask, fact_question
 from hostenv.agent.probe.silent import mounts as mounts_that_are_silent
 from hostenv.agent.probe.tree import SilentError, Tree
@@ -63,6 +65,25 @@ def test_a_long_answer_comes_whole() -> None:
     assert ask({"": [Question(lambda: text, str, LONG)] * 3})[""] == [text] * 3
 
 
+def test_a_child_that_dies_is_told_as_that_and_not_as_a_disk_that_hangs() -> None:
+    def killed() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    never = Question(lambda: time.sleep(LONG), str, LONG)
+    told = ask({"": [Question(killed, str, LONG), never, fact_question("x", time.sleep, LONG)]})[""]
+    reason = "the process that looked was killed by signal 9: out of memory? See dmesg"
+    assert told == [reason, reason, {"unknown": reason, "how": "x"}]
+    ended = ask({"": [Question(lambda: os._exit(3), str, LONG)]})[""]
+    assert ended == ["the process that looked ended before it had answered (exit 3)"]
+
+
+def test_packages_of_the_interpreters_that_nobody_could_look_for_are_unknown() -> None:
+    """An empty list would say that there are none: what a check cannot know is unknown."""
+    [question] = _Probe({})._then([], [])["bases"]
+    [told] = question.otherwise("it hangs")
+    assert told["unknown"] == "the interpreters' own site-packages: it hangs"
+
+
 def test_nothing_of_a_child_is_left() -> None:
     descriptors, children = (
         pathlib.Path("/proc/self", part) for part in ("fd", f"task/{os.getpid()}/children")
@@ -111,7 +132,8 @@ def test_what_waits_in_the_kernel_is_left_behind(silent: pathlib.Path) -> None:
 @pytest.mark.parametrize("silent", [[]], indirect=True)
 def test_the_mounts_that_do_not_tell_their_size_are_found(silent: pathlib.Path) -> None:
     found = mounts_that_are_silent(disks.mounts(Tree()), 2.0)
-    told = f"{silent} (fuse.silent, silent) does not answer: nothing in 2 s"
+    hangs = "no answer in 2 s: a disk, a mount or a server behind it hangs"
+    told = f"{silent} (fuse.silent, silent) does not tell its size: {hangs}"
     assert found[str(silent)] == told
     others = [each.point for each in disks.mounts(Tree()) if each.kind in {"proc", "sysfs", "tmpfs"}]
     assert others

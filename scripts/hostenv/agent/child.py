@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import marshal  # between this process and its own child
 import os
+import stat
+import sys
 import warnings
 from typing import Any, Callable, Dict, Generic, List, Optional, Sequence, TypeVar
 
@@ -18,21 +20,40 @@ GROUPS = 256
 _PIECE = 1 << 20
 
 
-def fork() -> int:
-    """Fork this process: zero in the child, which must end by ``os._exit`` whatever happens."""
+def fork(*kept: int) -> int:
+    """Fork this process: zero in the child, which must end by ``os._exit`` whatever happens.
+
+    Of the pipes and sockets that are open, the child has only ``kept``. It would else hold the far ends of
+    its own pipes, so that no write would ever tell it that its parent has died; and the agent's connection,
+    whose end the controller would wait for. Raises :class:`OSError` where no process can be started.
+    """
     with warnings.catch_warnings():
         # 3.12 warns of threads. The child takes no lock of theirs: it works for itself, and ends.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        child = os.fork()
+    if not child:
+        try:
+            _let_go(kept)
+        except BaseException:  # noqa: BLE001  a child must not run its parent's code
+            os._exit(70)  # EX_SOFTWARE
+    return child
+
+
+def orphaned(parent: int) -> bool:
+    """Say whether this is a child of ``parent`` that outlives it: nobody waits for its work."""
+    return os.getpid() != parent and os.getppid() != parent
 
 
 class Child:
-    """A process that runs ``work`` and answers with what it returns, which marshal must take."""
+    """A process that runs ``work`` and answers with what it returns, which marshal must take.
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    ``kept``: the pipes that the work needs; see :func:`fork`.
+    """
+
+    def __init__(self, work: Callable[[], Any], *kept: int) -> None:
         self._answer, answering = os.pipe()
         try:
-            self._process = fork()
+            self._process = fork(answering, *kept)
         except OSError:  # no more processes, or no memory for one
             self._process = -1
         if self._process == 0:
@@ -68,10 +89,11 @@ class Shared(Generic[Group]):
     def __init__(self, groups: Sequence[Group], work: Callable[[Group], Any]) -> None:
         self._groups = groups
         self._work = work
+        self._owner = os.getpid()
         self._turns, handing = os.pipe()
         os.write(handing, bytes(range(len(groups))))  # a read of one byte is one turn, whoever reads
         os.close(handing)
-        self._child = Child(self._take_turns) if len(os.sched_getaffinity(0)) > 1 else None
+        self._child = Child(self._take_turns, self._turns) if len(os.sched_getaffinity(0)) > 1 else None
 
     def close(self) -> None:
         """Leave no process behind: one that still works ends after its group."""
@@ -92,11 +114,12 @@ class Shared(Generic[Group]):
 
     def _take_turns(self) -> Dict[int, Any]:
         done: Dict[int, Any] = {}
-        while True:
+        while not orphaned(self._owner):
             turn = os.read(self._turns, 1)
             if not turn:
-                return done
+                break
             done[turn[0]] = self._work(self._groups[turn[0]])
+        return done
 
 
 def dealt(items: Sequence[Group]) -> List[Sequence[Group]]:
@@ -108,3 +131,21 @@ def _send(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
+
+
+def _let_go(kept: Sequence[int]) -> None:
+    """Close the pipes and sockets that somebody may wait for the end of, but ``kept``.
+
+    Files stay: the agent's code lies in one, in memory, and modules are still imported from it.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in kept:  # noqa: PLR2004  the standard streams
+            with contextlib.suppress(OSError):
+                mode = os.fstat(descriptor).st_mode
+                if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+                    os.close(descriptor)
+    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  until the child ends

@@ -10,12 +10,11 @@ import hashlib
 import mmap
 import os
 import struct
-import sys
 from dataclasses import dataclass
 from typing import Callable, List, Optional, Sequence
 
 from hostenv.agent import bytecode, statcache
-from hostenv.agent.child import fork
+from hostenv.agent.child import fork, orphaned
 from hostenv.agent.wire import AgentError
 
 WORKERS = 2
@@ -71,8 +70,14 @@ def examine(
         return []
     shares = share_out([job.size for job in jobs], workers if len(jobs) >= _WORTH_A_FORK else 1)
     board = _Board(len(jobs), len(shares))
-    children = [_fork(jobs, share, board, number) for number, share in enumerate(shares[1:], 1)]
-    _work(jobs, shares[0], board, 0, progress, None)
+    children, left = [], [0]
+    for number in range(1, len(shares)):
+        try:
+            children.append(_fork(jobs, shares[number], board, number))
+        except OSError:  # no more processes, or no memory for one: that share is done here, too
+            left.append(number)
+    for number in left:
+        _work(jobs, shares[number], board, number, progress)
     for child in children:
         _, status = os.waitpid(child, 0)
         if status:
@@ -137,25 +142,25 @@ def _fork(jobs: Sequence[Job], share: Sequence[int], board: _Board, number: int)
         return child
     status = 70  # EX_SOFTWARE, until the work is done
     try:
-        _work(jobs, share, board, number, None, parent)
+        _work(jobs, share, board, number, parent=parent)
         status = 0
     finally:
-        sys.stderr.flush()
         os._exit(status)
 
 
-def _work(  # noqa: PLR0913, PLR0917  the same work in parent and child
+def _work(  # noqa: PLR0913  the same work in parent and child
     jobs: Sequence[Job],
     share: Sequence[int],
     board: _Board,
     worker: int,
-    progress: Optional[Progress],
-    parent: Optional[int],
+    progress: Optional[Progress] = None,
+    *,
+    parent: Optional[int] = None,
 ) -> None:
     buffer = memoryview(bytearray(_BUFFER))
     done = told = 0
     for number in share:
-        if parent is not None and os.getppid() != parent:
+        if parent is not None and orphaned(parent):
             return
         job = jobs[number]
         try:

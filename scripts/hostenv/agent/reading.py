@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Iterator, List, Mapping, 
 
 from hostenv.agent import elfsymbols
 from hostenv.agent.binding import Universe
-from hostenv.agent.child import fork
+from hostenv.agent.child import fork, orphaned
 from hostenv.agent.elfsymbols import Asked, Group, Offer, Symbols
 from hostenv.agent.loadermodel import File, Identity, System
 
@@ -31,7 +31,7 @@ def read_all(  # noqa: PLR0913  files in, files out
     files: HostFiles, judge: Judge, system: System, paths: List[str], companions: List[str], *, helpers: bool
 ) -> None:
     """Read ``paths``, ``companions`` and all that they need of the system, and number the references."""
-    helper = _Helper(files, paths[1::2]) if helpers and len(paths) >= FEW else None
+    helper = _started(files, paths[1::2]) if helpers and len(paths) >= FEW else None
     for path in [*companions, *(paths[::2] if helper else paths)]:
         files.open(path)
     if helper is not None and not helper.collect(files):
@@ -59,18 +59,28 @@ def read_system(files: HostFiles, system: System) -> None:
                 files.open(system.cache[name])
 
 
-class _Helper:
-    """The second process."""
+def _started(files: HostFiles, paths: List[str]) -> Optional[_Helper]:
+    """Start the second process; ``None`` where there are no more processes, or no memory for one."""
+    asking, answering = os.pipe(), os.pipe()
+    try:
+        return _Helper(files, paths, asking, answering)
+    except OSError:
+        for descriptor in (*asking, *answering):
+            os.close(descriptor)
+        return None
 
-    def __init__(self, files: HostFiles, paths: List[str]) -> None:
-        asking, answering = os.pipe(), os.pipe()
-        self._paths = paths
-        self._process = fork()
+
+class _Helper:
+    """The second process; raises :class:`OSError` where it cannot be started. Two pipes lead to it."""
+
+    def __init__(
+        self, files: HostFiles, paths: List[str], asking: Tuple[int, int], answering: Tuple[int, int]
+    ) -> None:
+        parent = os.getpid()
+        self._process = fork(asking[0], answering[1])
         if self._process == 0:
             with contextlib.suppress(BaseException):  # a child must not run its parent's code
-                os.close(asking[1])
-                os.close(answering[0])
-                _serve(files, paths, os.fdopen(asking[0], "rb"), os.fdopen(answering[1], "wb"))
+                _serve(files, paths, parent, os.fdopen(asking[0], "rb"), os.fdopen(answering[1], "wb"))
             os._exit(0)
         os.close(asking[0])
         os.close(answering[1])
@@ -117,9 +127,11 @@ class _Helper:
         os.waitpid(self._process, 0)
 
 
-def _serve(files: HostFiles, paths: List[str], questions: BinaryIO, answers: BinaryIO) -> None:
+def _serve(files: HostFiles, paths: List[str], parent: int, questions: BinaryIO, answers: BinaryIO) -> None:
     """Read, say what was read, take the numbering, say what is satisfied."""
     for path in paths:
+        if orphaned(parent):
+            return
         files.open(path)
     found: Dict[str, Any] = {
         "paths": files.paths,

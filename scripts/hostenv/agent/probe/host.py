@@ -111,7 +111,11 @@ class _Probe:
 
     def _then(self, places: List[Json], interpreters: List[Json]) -> Dict[str, List[Question]]:
         """Return what is asked of what was found."""
-        bases = Question(lambda: venvs.bases(self._tree, interpreters, self._budget), lambda _: [])
+        how = "the interpreters' own site-packages"
+        bases = Question(
+            lambda: venvs.bases(self._tree, interpreters, self._budget),
+            lambda reason: [unknown(f"{how}: {reason}", how)],
+        )
         wanted = self._paths("venvs")
         return {"venvs": venvs.questions(self._tree, wanted, places, self._budget), "bases": [bases]}
 

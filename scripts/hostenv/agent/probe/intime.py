@@ -11,13 +11,11 @@ import json
 import os
 import select
 import signal
-import stat
-import sys
 import threading
 import time
-import warnings
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Sequence, Tuple
 
+from hostenv.agent.child import fork, orphaned
 from hostenv.agent.probe.fact import fact, unknown
 
 SECONDS = 10.0
@@ -25,6 +23,10 @@ SECONDS = 10.0
 _PIECE = 1 << 16
 _END = 0.5
 """Seconds for a killed child to end; one that does not, waits in the kernel."""
+_LOOK = 1.0
+"""Seconds after which a child looks whether anybody still waits for its answers."""
+_BUG = 70
+"""EX_SOFTWARE, of a child that did not come to its end."""
 
 
 class Question(NamedTuple):
@@ -66,6 +68,7 @@ def _ask(questions: Sequence[Question]) -> List[Any]:
         return [each.otherwise(f"no process can be started: {error.strerror}") for each in questions]
     os.close(sink)
     answers: Dict[int, Any] = {}
+    died = ""
     limits = {number: question.seconds for number, question in enumerate(questions)}
     try:
         for number, message in _messages(source, limits):
@@ -73,18 +76,23 @@ def _ask(questions: Sequence[Question]) -> List[Any]:
                 raise RuntimeError(message["bug"])
             reason = message.get("reason")
             answers[number] = questions[number].otherwise(reason) if reason else message["value"]
+    except EOFError:
+        died = _death(child)
     finally:
         os.close(source)
         _end(child)
     for number, question in enumerate(questions):
         if number not in answers:
-            reason = f"no answer in {question.seconds:g} s: a disk, a mount or a server behind it hangs"
-            answers[number] = question.otherwise(reason)
+            hangs = f"no answer in {question.seconds:g} s: a disk, a mount or a server behind it hangs"
+            answers[number] = question.otherwise(died or hangs)
     return [answers[number] for number in range(len(questions))]
 
 
 def _messages(source: int, limits: Dict[int, float]) -> Iterator[Tuple[int, Any]]:
-    """Yield number and message of each answer, until all are there or out of time."""
+    """Yield number and message of each answer, until all are there or out of time.
+
+    Raises :class:`EOFError` where the child ends before.
+    """
     began = time.monotonic()
     waiting = dict(limits)
     pieces: List[bytes] = []
@@ -94,7 +102,7 @@ def _messages(source: int, limits: Dict[int, float]) -> Iterator[Tuple[int, Any]
             return
         piece = os.read(source, _PIECE)
         if not piece:
-            return
+            raise EOFError
         pieces.append(piece)
         if b"\n" not in piece:
             continue
@@ -106,30 +114,38 @@ def _messages(source: int, limits: Dict[int, float]) -> Iterator[Tuple[int, Any]
             yield message["number"], message
 
 
-def _end(child: int) -> None:
-    os.kill(child, signal.SIGKILL)
-    until = time.monotonic() + _END
+def _death(child: int) -> str:
+    """Say how a child ended that has closed its answers; it stays to be waited for."""
     with contextlib.suppress(ChildProcessError):
+        ended = os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        if ended and ended.si_code != os.CLD_EXITED:
+            return f"the process that looked was killed by signal {ended.si_status}: out of memory? See dmesg"
+        if ended:
+            return f"the process that looked ended before it had answered (exit {ended.si_status})"
+    return "the process that looked ended before it had answered"
+
+
+def _end(child: int) -> None:
+    until = time.monotonic() + _END
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
         while os.waitpid(child, os.WNOHANG) == (0, 0) and time.monotonic() < until:
             time.sleep(0.002)
 
 
 def _fork(questions: Sequence[Question], sink: int) -> int:
     """Start the child; returns its id in the parent, and never in the child."""
-    with warnings.catch_warnings():
-        # 3.12 warns of threads. The child takes no lock of theirs: it reads files and ends.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    parent = os.getpid()
+    child = fork(sink)
     if not child:
         try:
-            _answer(questions, sink)
+            _answer(questions, sink, parent)
         finally:
-            os._exit(70)
+            os._exit(_BUG)
     return child
 
 
-def _answer(questions: Sequence[Question], sink: int) -> NoReturn:
-    _let_go(sink)
+def _answer(questions: Sequence[Question], sink: int, parent: int) -> NoReturn:
     writing = threading.Lock()
 
     def tell(**message: Any) -> None:
@@ -156,24 +172,8 @@ def _answer(questions: Sequence[Question], sink: int) -> NoReturn:
         except RuntimeError as error:  # a container's limit of processes
             tell(number=number, reason=str(error))
     for thread in threads:
-        if thread.ident is not None:
-            thread.join()
+        while thread.is_alive():
+            thread.join(_LOOK)
+            if orphaned(parent):
+                os._exit(_BUG)
     os._exit(0)
-
-
-def _let_go(kept: int) -> None:
-    """Close what others wait for the end of: a child that is left behind would hold the SSH channel open.
-
-    The agent's code lies in a file of memory that stays open: modules are still imported from it.
-    """
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor != kept:  # noqa: PLR2004  the standard streams
-            with contextlib.suppress(OSError):
-                mode = os.fstat(descriptor).st_mode
-                if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-                    os.close(descriptor)
-    sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  until the child ends

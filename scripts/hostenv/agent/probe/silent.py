@@ -38,7 +38,7 @@ def mounts(table: Sequence[Mount], seconds: float = SECONDS) -> Dict[str, str]:
     asked = list(points.values())[:MOST]
     answers = ask({"mounts": [_question(same[0].point, seconds) for same in asked]})["mounts"]
     return {
-        each.point: f"{each.point} ({each.kind}, {masked_text(each.source)}) does not answer: {reason}"
+        each.point: f"{each.point} ({each.kind}, {masked_text(each.source)}) does not tell its size: {reason}"
         for same, reason in zip(asked, answers)
         if reason
         for each in same
@@ -50,4 +50,4 @@ def _question(point: str, seconds: float) -> Question:
         with contextlib.suppress(OSError):  # an answer, too: what lies there will fail by itself
             os.statvfs(point)
 
-    return Question(read, lambda _: f"nothing in {seconds:g} s", seconds)
+    return Question(read, str, seconds)
