@@ -134,6 +134,13 @@ def test_a_wheel_that_owns_one_path_with_other_bytes_is_refused(trio: Trio) -> N
     assert "kernel/__init__.py: overlay ours and renamed 1.0" in ran.message
     assert not (trio.root("one") / "current").exists()
 
+    trio.repository.wheel("below", "1.0", {"kernel/extra.bin/a.py": "A = 1\n"})
+    trio.repository.wheel("above", "1.0", {"kernel/sm": "no folder\n"})
+    trio.specs("demo==1.0", "below==1.0", "above==1.0", more=USE, hosts=("one",))
+    ran = trio.run("build_env", "one")
+    assert "kernel/extra.bin: no folder in overlay ours, a folder in below 1.0" in ran.message
+    assert "kernel/sm: a folder in overlay ours, a file in above 1.0" in ran.message
+
 
 def test_two_overlays_of_one_distribution_are_refused(trio: Trio) -> None:
     trio.done("overlay", "ref", "ours", "kernel")
@@ -414,7 +421,8 @@ def test_loose_files_are_taken_by_path_and_no_distribution_is_cut_in_pieces(trio
     trio.done("overlay", "ref", "ours", "./orphan/", "./single.py")
     trio.specs("demo==1.0", "kernel==1.0", more=USE, hosts=("one",))
     built = trio.done("build_env", "one").host
-    assert built["checks"]["findings"] == []
+    findings = [(each["rule"], each["object"]) for each in built["checks"]["findings"]]
+    assert findings == [("folder-orphaned", "orphan")]
     for path in ("orphan/__init__.py", "orphan/deep/data.bin", "single.py"):
         assert (trio.site("one") / path).read_bytes() == (trio.site("ref") / path).read_bytes()
     assert (trio.site("one") / "kernel/__init__.py").read_text().startswith("WHOSE = 'index'")

@@ -226,3 +226,61 @@ def test_why_is_known_whatever_else_is_wrong(tmp_path: pathlib.Path) -> None:
     assert stated_why(tmp_path, "ours") == "of old"
     (tmp_path / "ours.toml").write_text("why = [")
     assert stated_why(tmp_path, "ours") is None
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["link kernel/1/2/3/4/5/6 => ../../../../../..", "link kernel/e => 1/2/3/4/5/6/../../../../../../.."],
+        ["link a/b/top => ../..", "link a/c/d/e => ../../b/./top//x/../.."],
+        [
+            "link a/b/top => ../..",
+            "link {prefix}/share/e => ../lib/python3.12/site-packages/a/b/top/../../../../..",
+        ],
+    ],
+)
+def test_a_link_that_leaves_the_tree_through_another_is_refused(
+    tmp_path: pathlib.Path, lines: list[str]
+) -> None:
+    with pytest.raises(InputError, match="which goes up again after"):
+        parse("[kernel]\n" + "\n".join(lines), "ours.files")
+    env = tmp_path / "deep/env"
+    site = env / "lib/python3.12/site-packages"
+    for line in lines:
+        path, _, target = line.removeprefix("link ").partition(" => ")
+        place = env / path[9:] if path.startswith("{prefix}/") else site / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(target)
+    (site / "x").mkdir()
+    assert not place.resolve().is_relative_to(site), "the kernel goes there"
+
+
+def test_links_through_links_that_stay_below_are_let_through() -> None:
+    lines = ["link a/latest => v2", "link a/deep/one => ../latest/ops.py", "link b => a/deep/one"]
+    assert len(parse("[kernel]\n" + "\n".join(lines), "ours.files")) == 3
+
+
+def test_a_link_through_one_of_another_overlay_is_refused(tmp_path: pathlib.Path) -> None:
+    one = overlay("one", OverlayFile(path="kernel/b/top", dist="kernel", target="../.."))
+    through = OverlayFile(path="other/e", dist="other", target="../kernel/b/top/..")
+    put(tmp_path, one, overlay("two", through, dist="other"))
+    with pytest.raises(InputError, match="goes up again after kernel/b/top"):
+        load_overlays(tmp_path, ["one", "two"])
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["{prefix}/bin", "{prefix}/lib", "{prefix}/lib64", "{prefix}/pyvenv.cfg/x", "{prefix}/bin/python/x"],
+)
+def test_what_the_environment_itself_has_is_refused(path: str) -> None:
+    with pytest.raises(InputError, match="environment"):
+        parse(f"[kernel]\n0644 1 {DIGEST} {path}\n", "ours.files")
+
+
+def test_a_part_that_is_longer_than_a_name_can_be_is_refused(tmp_path: pathlib.Path) -> None:
+    (tmp_path / ("x" * 255)).touch()
+    parse(f"[kernel]\n0644 1 {DIGEST} {'x' * 255}/a.py\n", "ours.files")
+    with pytest.raises(OSError, match="too long"):
+        (tmp_path / ("x" * 256)).touch()
+    with pytest.raises(InputError, match="longer than the 255 bytes"):
+        parse(f"[kernel]\n0644 1 {DIGEST} {'x' * 256}/a.py\n", "ours.files")

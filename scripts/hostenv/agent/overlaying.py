@@ -39,6 +39,7 @@ Laid = Dict[str, Optional[str]]
 def check_paths(overlays: Sequence[Dict[str, Any]], wheels: Sequence[Dict[str, Any]]) -> None:
     """Refuse overlays that share a path with a wheel, or with one another, and have other bytes there.
 
+    One's file where the other has a folder is such a path, too.
     What wheels own is read from their RECORDs: before anything is installed. Raises :class:`AgentError`.
     """
     owned: Dict[str, Tuple[str, str]] = {}
@@ -50,15 +51,30 @@ def check_paths(overlays: Sequence[Dict[str, Any]], wheels: Sequence[Dict[str, A
                 problems.append(f"{path}: {owner} and overlay {overlay['name']}")
         for path, target in overlay["links"]:
             owned.setdefault(path, (f"overlay {overlay['name']}", f"=> {target}"))
+    folders = {folder: owner for path, (owner, _) in owned.items() for folder in _above(path)}
     for wheel in wheels if owned else ():
+        name = f"{wheel['name']} {wheel['version']}"
         for path, digest in _wheel_files(wheel["path"]):
             if path in owned and owned[path][1] != digest:
-                problems.append(f"{path}: {owned[path][0]} and {wheel['name']} {wheel['version']}")
+                problems.append(f"{path}: {owned[path][0]} and {name}")
+            elif path in folders:
+                problems.append(f"{path}: a folder in {folders[path]}, a file in {name}")
+            problems += [
+                f"{above}: no folder in {owned[above][0]}, a folder in {name}"
+                for above in _above(path)
+                if above in owned
+            ]
+    problems = list(dict.fromkeys(problems))
     if problems:
         more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
         message = "own one path with different bytes:\n" + "\n".join([*problems[:_SHOWN], *more])
         hint = "env.excludes in the spec leaves the wheel out, or take the overlay again without it"
         raise AgentError(message, hint=hint, outcome="refused")
+
+
+def _above(path: str) -> List[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
 def _wheel_files(wheel: str) -> Iterator[Tuple[str, str]]:
@@ -172,10 +188,14 @@ class _Laying:
 
     def _require_same(self, folder: int, name: str, place: str, sha256: str) -> None:
         """Let a path be shared where both have the same bytes."""
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        with os.fdopen(descriptor, "rb") as file:
-            if hashlib.sha256(file.read()).hexdigest() != sha256:
-                raise self._taken(place)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            with open(os.open(name, flags, dir_fd=folder), "rb") as file:
+                found = hashlib.sha256(file.read()).hexdigest()
+        except OSError:  # a link, or a folder
+            found = ""
+        if found != sha256:
+            raise self._taken(place)
 
     def distribution(self, each: Mapping[str, Any], overlay: Mapping[str, Any]) -> None:
         """Make a distribution's scripts and its RECORD, and note what differs from the one it came with."""

@@ -264,6 +264,8 @@ def _clashes(overlays: list[Overlay]) -> list[str]:
             if (first.sha256, first.mode, first.target) != (file.sha256, file.mode, file.target):
                 both = f"overlays/{name}.toml and overlays/{overlay.name}.toml"
                 problems.append(f"{both} own {file.path} with different bytes")
+    together = (file for overlay in overlays for file in overlay.files)
+    problems += [f"overlays: {problem}" for problem in overlaylist.through_links(together)]
     return problems
 
 

@@ -28,6 +28,10 @@ PREFIX = "{prefix}/"
 NOBODY = "-"
 """Stands for a distribution's name over files that no distribution owns."""
 
+_OWN = frozenset({"lib", "lib64", "pyvenv.cfg"})
+_SITE = re.compile(re.escape(PREFIX) + r"lib(64)?/python3\.\d+t?/site-packages/")
+_LONGEST_PART = 255
+_LONGEST = 4095
 _FILE = re.compile(r"(0[0-7]{3}) (\d{1,18}) ([0-9a-f]{64}) (.+)")
 _LINK = re.compile(r"link (.+) => (.+)")
 _HEADING = re.compile(r"\[(-|[a-z0-9][a-z0-9-]*)\]")
@@ -104,12 +108,15 @@ def _check_path(path: str) -> None:
     parts = path.removeprefix(PREFIX).split("/")
     if "\0" in path or any(part in {"", ".", ".."} for part in parts):
         raise ValueError(f"{path!r} is no path below site-packages or {PREFIX}")
-    if (
-        path.startswith((f"{PREFIX}lib/", f"{PREFIX}lib64/", f"{PREFIX}.hostenv"))
-        or path == f"{PREFIX}pyvenv.cfg"
-    ):
+    for part in parts:
+        if len(part.encode("utf-8", "surrogateescape")) > _LONGEST_PART:
+            raise ValueError(f"{part[:60]!r}… is longer than the {_LONGEST_PART} bytes of a file's name")
+    own = path.startswith(PREFIX) and (
+        parts[0] in _OWN or parts[0].startswith(".hostenv") or parts == ["bin"]
+    )
+    if own:
         raise ValueError(f"{path!r} lies where only the environment itself may write")
-    if path.startswith(f"{PREFIX}bin/") and re.match(r"(python|activate)", parts[-1]):
+    if path.startswith(f"{PREFIX}bin/") and re.match(r"(python|activate)", parts[1]):
         raise ValueError(f"{path!r} would replace the environment's own interpreter or its scripts")
 
 
@@ -120,7 +127,7 @@ def _check_target(path: str, target: str) -> None:
         depth += -1 if part == ".." else 0 if part in {".", ""} else 1
         if depth < 0:
             raise ValueError(f"{path!r} links out of the tree, to {target!r}")
-    if target.startswith("/") or "\0" in target:
+    if target.startswith("/") or "\0" in target or len(target.encode("utf-8", "surrogateescape")) > _LONGEST:
         raise ValueError(f"{path!r} links out of the tree, to {target!r}")
 
 
@@ -135,6 +142,23 @@ def _conflicts(files: list[OverlayFile]) -> Iterator[str]:
         for end in range(1, len(parts)):
             if "/".join(parts[:end]) in seen:
                 yield f"{file.path} lies below {'/'.join(parts[:end])}, which is a file or a link"
+    yield from through_links(files)
+
+
+def through_links(files: Iterable[OverlayFile]) -> Iterator[str]:
+    """Say which links go up again after another of these: where that leads, no count of ``..`` tells."""
+    links = {file.path: file.target for file in files if file.target is not None}
+    for path, target in links.items():
+        prefix = PREFIX if path.startswith(PREFIX) else ""
+        at = path.removeprefix(PREFIX).split("/")[:-1]
+        left = [part for part in target.split("/") if part not in {"", "."}]
+        while left:
+            part = left.pop(0)
+            at = at[:-1] if part == ".." else [*at, part]
+            passed = _SITE.sub("", prefix + "/".join(at))
+            if part != ".." and passed in links and ".." in left:
+                yield f"{path} links to {target!r}, which goes up again after {passed}, a link"
+                break
 
 
 def quoted(path: str, also: str = "") -> str:
