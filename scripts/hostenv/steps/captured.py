@@ -62,13 +62,13 @@ class ExpectedFile:
     script: bool = False
     owner: str | None = None
 
-    def explains(self, path: str, entry: Entry) -> bool:
+    def explains(self, entry: Entry) -> bool:
         """Tell whether what lies there is this."""
         if self.target is not None or entry.target is not None:
             return self.target == entry.target
         if bool(self.mode & _EXECUTABLE) != bool(entry.mode & _EXECUTABLE):
             return False
-        return self.script or path.startswith(f"{PREFIX}bin/") or self.sha256 == entry.sha256
+        return self.script or self.sha256 == entry.sha256
 
 
 def changes_of(
@@ -82,7 +82,7 @@ def changes_of(
         entry = there.get(path)
         if entry is None:
             found.append(Change(path=path, is_there=False, shipped=True))
-        elif not ExpectedFile(shipped.sha256, _mode(shipped), None, shipped.script).explains(path, entry):
+        elif not ExpectedFile(shipped.sha256, _mode(shipped), None, shipped.script).explains(entry):
             found.append(_change(path, entry, shipped=True))
     found += [
         _change(path, there[path], shipped=False)

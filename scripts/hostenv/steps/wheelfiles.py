@@ -38,6 +38,7 @@ def wheel_files(wheel: Path) -> Mapping[str, WheelFile]:
             entries = {entry.filename: entry for entry in archive.infolist() if not entry.is_dir()}
             (record,) = [name for name in entries if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
             rows, problems = recordfile.fields(archive.read(record).decode())
+            rewritten = {name for name in entries if _place(name)[1] and _is_script(archive, name)}
     except (OSError, zipfile.BadZipFile, zlib.error, UnicodeDecodeError, ValueError) as error:
         raise SupplyError(f"{wheel.name}: cannot be read as a wheel: {error}") from error
     if problems:
@@ -47,8 +48,14 @@ def wheel_files(wheel: Path) -> Mapping[str, WheelFile]:
         if len(row) > 1 and row[1].startswith("sha256=") and row[0] in entries:
             path, script = _place(row[0])
             executable = script or bool(entries[row[0]].external_attr >> 16 & 0o111)
-            found[path] = WheelFile(_hex(row[1], wheel), executable, script)
+            found[path] = WheelFile(_hex(row[1], wheel), executable, row[0] in rewritten)
     return found
+
+
+def _is_script(archive: zipfile.ZipFile, name: str) -> bool:
+    """Tell whether an installer rewrites a file's first line: wheels have programs beside scripts, too."""
+    with archive.open(name) as file:
+        return bool(re.match(rb"#![^\n]*python", file.readline(4096)))
 
 
 def _place(path: str) -> tuple[str, bool]:

@@ -58,7 +58,7 @@ class Proof:
                 continue
             if path not in expected and not self._is_beside_the_point(path):
                 left.append(f"nobody's {self._plain(path)}")
-            elif path in expected and not expected[path].explains(path, entry):
+            elif path in expected and not expected[path].explains(entry):
                 left.append(f"differs  {self._plain(path)}")
         gone = sorted(path for path in expected.keys() - there.keys() if not self._is_ignored(path))
         return left + [f"missing  {self._plain(path)}" for path in gone]
@@ -139,7 +139,8 @@ class Proof:
 
 def as_overlaid(file: OverlayFile) -> ExpectedFile:
     """Return what an overlay's file should be."""
-    return ExpectedFile(file.sha256, file.mode, file.target)
+    script = file.path.startswith(f"{PREFIX}bin/")
+    return ExpectedFile(file.sha256, file.mode, file.target, script=script)
 
 
 def laid_besides(folder: pathlib.Path, spec: Spec, own: str) -> dict[str, ExpectedFile]:
