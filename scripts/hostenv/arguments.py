@@ -192,8 +192,9 @@ _SESSIONS: dict[str, tuple[str, tuple[_Adder, ...]]] = {
     "oracle": ("Hold the simulated loader against the real one; HOST is the path of a venv here.", ()),
     "match": (
         (
-            "Compare each TARGET with the first; a place is HOST, its current build, or HOST:PATH, any "
-            "virtual environment. One place alone is compared with what was built there."
+            "Compare each TARGET with the first; a place is HOST, its [capture] venv where its spec has one, "
+            "else its current build, or HOST:PATH, any virtual environment; the path is printed. One place "
+            "alone is compared with what was built there. (verify_abi, status, builds: the current build.)"
         ),
         (_matching,),
     ),

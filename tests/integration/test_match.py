@@ -208,6 +208,22 @@ def test_another_version_is_one_cause_for_all_its_files(pair: Pair, made: pathli
     assert {each["cause"] for each in group["differing"]} == {"version"}
 
 
+def test_a_distribution_that_is_not_there_is_one_line(
+    pair: Pair, made: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair.repository.wheel("many", "1.0", {f"many/m{number}.py": "" for number in range(9)})
+    pair.spec("demo==1.0", "many==1.0")
+    pair.build("other")
+    shutil.copytree(made, pair.repository.root, symlinks=True)
+    capsys.readouterr()
+    pair.match("other", "local")
+    shown = capsys.readouterr().out
+    assert "not there on the target: " in shown
+    assert "many/m1.py" not in shown
+    pair.match("local", "other")
+    assert "not there on the reference: " in capsys.readouterr().out
+
+
 def test_an_edited_build_differs_from_its_own_making(built: Pair) -> None:
     assert built.match("local").document["equal"] is True
     (site(built.repository.current) / "demo/words.txt").write_text("by hand")

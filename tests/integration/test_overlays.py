@@ -197,7 +197,11 @@ def test_a_series_on_an_overlaid_distribution_names_the_digest_of_the_overlay(tr
     assert trio.done("build_env", "one").host["headline"] == "nothing to do"
 
     (trio.site("ref") / "kernel/extra.bin").write_bytes(b"of a later build")
-    trio.done("overlay", "ref", "ours", "kernel")
+    notes = " ".join(trio.done("overlay", "ref", "ours", "kernel").host["notes"])
+    assert "patches/kernel-1.0 is for the overlay as it was" in notes
+    assert re.search(
+        r"digest [0-9a-f]{64}: a series over it names it in patches/<dist>-<version>/overlay", notes
+    )
     assert digest in trio.run("build_env", "one").message
 
     trio.specs("demo==1.0", "kernel==1.0", env='patches = ["kernel-1.0"]', hosts=("one",))

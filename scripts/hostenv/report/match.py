@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostenv.agent.amounts import counted, megabytes
+from hostenv.checks.cause import Cause
 from hostenv.checks.comparison import Outcome
 from hostenv.report.findings import printable
 from hostenv.report.lines import error_lines, failed
@@ -98,6 +99,11 @@ def _print_group(group: Group, out: Console) -> None:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
     table.add_column(overflow="fold", max_width=44)
+    if None in (group.reference_version, group.target_version) and counts.keys() == {Cause.VERSION}:
+        side = "on the target" if group.target_version is None else "on the reference"
+        words = f"    not there {side}: {counted(len(group.differing), 'file')}; --json FILE has all"
+        out.print(Text(words, "yellow" if any(each.demanded for each in group.differing) else "dim"))
+        return
     shown = group.differing[:SHOWN]
     for each in shown:
         style = "yellow" if each.demanded else "dim"

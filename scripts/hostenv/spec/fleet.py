@@ -162,6 +162,15 @@ def _check_names(fleet: Fleet, files: Folder, classes: tuple[str, ...]) -> None:
             files.problems.add(document, "", f"has the same name as {earlier}")
 
 
+_CLONED = {
+    "machine-id": "; on a clone of a VM or template: rm /etc/machine-id && systemd-machine-id-setup, reboot, "
+    "and correct its spec",
+    "host-key": "; on a clone of a VM or template: rm /etc/ssh/ssh_host_* && ssh-keygen -A, restart sshd, "
+    "and correct its spec",
+}
+"""What a clone shares with its template until somebody gives it its own."""
+
+
 def _check_identities(fleet: Fleet, files: Folder) -> None:
     """Check that no two specs share a machine id or a host key: one host would be taken for the other."""
     first: dict[str, str] = {}
@@ -173,7 +182,7 @@ def _check_identities(fleet: Fleet, files: Folder) -> None:
             if earlier != spec.name:
                 document = files.label(f"{spec.name}.toml")
                 why = f"is also that of {files.label(f'{earlier}.toml')}: two specs are one machine"
-                files.problems.add(document, f"identity.{key}", why)
+                files.problems.add(document, f"identity.{key}", why + _CLONED[key])
 
 
 def _check_places(fleet: Fleet, files: Folder) -> None:

@@ -205,7 +205,7 @@ class Reference:
         layers = ", ".join(layer for layer in Layer if layer in demands.layers)
         allowed = _lines(compared, demanded=False)
         if self.environment.look.build is None:
-            layers += ", scripts, stale bytecode and umask aside"
+            layers += " (not compared: scripts, stale bytecode, and the permissions that a umask decides)"
         if not allowed:
             return (f"equal to {self.name} in {layers}",)
         return (f"equal to {self.name} in {layers}; what may differ, and does:", *allowed)

@@ -29,6 +29,7 @@ from hostenv.spec.overlay import (
 )
 from hostenv.spec.overlaylist import NOBODY, PREFIX, OverlayFile
 from hostenv.spec.overlaylist import render as render_list
+from hostenv.spec.series import OVERLAY
 from hostenv.steps.identity import Seen, require_identity
 from hostenv.steps.payload import Source
 from hostenv.workflows.events import HostResult
@@ -211,7 +212,8 @@ def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostRe
     """Write an overlay's files, its contents first; nothing where the same is there."""
     folder = _folder(session)
     absent = session.payload.missing(overlay.contents)
-    same = _digest(folder, overlay.name) == overlay.digest
+    before = _digest(folder, overlay.name)
+    same = before == overlay.digest
     host = reading.spec.name
     if same and not absent:
         return HostResult(
@@ -221,7 +223,8 @@ def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostRe
     if absent:
         count = f"{counted(len(absent), 'file')}, {megabytes(sum(absent.values()))}"
         lines.append(f"receive  {count}, into {session.payload.folder}")
-    session.listener.plan(host, lines)
+    ported = () if same else _to_be_ported(folder.parent / "patches", before)
+    session.listener.plan(host, [*lines, *(f"series   {each}" for each in ported)])
     if session.request.dry_run:
         return HostResult(host=host, headline="dry run: nothing was changed")
     session.listener.phase(host, "receive", sum(absent.values()))
@@ -239,8 +242,28 @@ def keep_overlay(session: Session, reading: Reading, overlay: Overlay) -> HostRe
         headline=f"overlays/{overlay.name}.toml: {told(overlay)}",
         changed=True,
         path=reading.venv,
-        notes=(f"digest {overlay.digest}; a spec takes it with {use}",),
+        notes=(
+            f"a spec takes it with {use}",
+            f"digest {overlay.digest}: a series over it names it in patches/<dist>-<version>/overlay",
+            *ported,
+        ),
     )
+
+
+def _to_be_ported(patches: pathlib.Path, before: str | None) -> tuple[str, ...]:
+    """Say which series are for the overlay as it was, so that every build with them is refused."""
+    named = [
+        path for path in sorted(patches.glob(f"*/{OVERLAY}")) if path.read_bytes().strip() == _raw(before)
+    ]
+    return tuple(
+        f"patches/{path.parent.name} is for the overlay as it was, and is refused until it is ported and "
+        f"{path.parent.name}/{OVERLAY} holds the new digest"
+        for path in named
+    )
+
+
+def _raw(digest: str | None) -> bytes | None:
+    return digest.encode() if digest else None
 
 
 def told(overlay: Overlay) -> str:
