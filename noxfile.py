@@ -50,9 +50,9 @@ def _session(session: nox.Session, name: str) -> None:
     try:
         failure = commands.run(name, session.posargs, ROOT)
     except HostenvError as error:
-        session.error(str(error))
+        session.error(commands.shown(str(error)))
     if failure:
-        session.error(failure)
+        session.error(commands.shown(failure))
 
 
 @nox.session(venv_backend="none", default=False)

@@ -159,6 +159,38 @@ def test_a_manifest_is_the_same_after_it_was_kept(tmp_path: pathlib.Path) -> Non
     assert found.render() == wanted.render()
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["a\ud800", "0644", 1, "a" * 64], "surrogate"),
+        (["a", "b\ud800"], "surrogate"),
+        (["a", "0644", -1, "a" * 64], "must not be negative"),
+        (["a", "0644", True, "a" * 64], "must be"),
+        (["a\0b", "0644", 1, "a" * 64], "no file name"),
+        (["a", ""], "no file name"),
+        (["../a", "0644", 1, "a" * 64], "no path below"),
+        (["a//b", "0644", 1, "a" * 64], "no path below"),
+        (["/etc/passwd", "0644", 1, "a" * 64], "no path below"),
+    ],
+)
+def test_a_line_that_no_capture_writes_is_refused(
+    tmp_path: pathlib.Path, line: list[object], said: str
+) -> None:
+    path = tmp_path / "ref.json"
+    document = json.loads(saved(None).render())
+    path.write_text(json.dumps({**document, "files": [line]}))
+    with pytest.raises(InputError, match=said):
+        SavedManifest.load(path)
+
+
+def test_a_path_that_is_there_twice_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "ref.json"
+    document = json.loads(saved(None).render())
+    path.write_text(json.dumps({**document, "files": [document["files"][0]] * 2}))
+    with pytest.raises(InputError, match="more than once"):
+        SavedManifest.load(path)
+
+
 def test_a_manifest_that_was_changed_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "ref.json"
     document = json.loads(saved(hashlib.sha256(CANONICAL).hexdigest()).render())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from hostenv import arguments
 from hostenv.errors import BugError, HostenvError
 from hostenv.machine.here import refused_here
-from hostenv.report.findings import check_json, console, to_output
+from hostenv.report.findings import check_json, console, printable, to_output
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,6 +80,11 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
         if isinstance(each, BugError):
             raise each.bug
     return ended.failure
+
+
+def shown(words: str) -> str:
+    """Return an error's lines as a terminal may have them: names and messages come from hosts and files."""
+    return "\n".join(printable(line) for line in words.split("\n"))
 
 
 def _write_no_more(stream: TextIO) -> None:

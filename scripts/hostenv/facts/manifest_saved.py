@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,10 @@ class SavedManifest:
         if table.get("version", integer) != VERSION:
             table.problem("version", f"must be {VERSION}")
         files, stale = table.get("files", list_of(_line)), table.get("stale", list_of(text))
+        counts = Counter(path for path, _ in files) if table.sound else Counter[str]()
+        twice = [path for path, count in counts.items() if count > 1]
+        if twice:
+            table.problem("files", f"{twice[0]!r} is there more than once")
         return cls(
             host=table.get("host", text),
             venv=table.get("venv", text),
@@ -125,9 +130,29 @@ def _line(node: Node) -> tuple[str, Entry]:
     """Read one line of ``files``."""
     match node.value:
         case [str(path), str(target)]:
-            return path, Entry(0, 0, "", target)
-        case [str(path), str(mode), int(size), str(sha256)] if _MODE.fullmatch(mode) and _SHA256.fullmatch(
-            sha256
+            return _path(path), Entry(0, 0, "", _name(target))
+        case [str(path), str(mode), int(size), str(sha256)] if (
+            _MODE.fullmatch(mode) and _SHA256.fullmatch(sha256) and size is not True and size is not False
         ):
-            return path, Entry(int(mode, 8), size, sha256)
+            if size < 0:
+                raise InvalidValueError(f"the size must not be negative, is {size}")
+            return _path(path), Entry(int(mode, 8), size, sha256)
     raise InvalidValueError('must be ["PATH", "MODE", SIZE, "SHA256"] or ["PATH", "TARGET"]')
+
+
+def _path(path: str) -> str:
+    """Check a path: relative, in its shortest form, inside the environment."""
+    if path.startswith("/") or any(part in {"", ".", ".."} for part in path.split("/")):
+        raise InvalidValueError(f"{path!r} is no path below the environment")
+    return _name(path)
+
+
+def _name(name: str) -> str:
+    """Check that a file system can hold a name; undecodable bytes are surrogate escapes (PEP 383)."""
+    try:
+        raw = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise InvalidValueError(f"{name!r} holds a surrogate that no file name decodes to") from None
+    if not raw or b"\0" in raw:
+        raise InvalidValueError(f"{name!r} is no file name")
+    return name

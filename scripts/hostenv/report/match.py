@@ -29,6 +29,9 @@ VERSION = 1
 SHOWN = 12
 """Paths of a distribution that are shown; the JSON has all."""
 
+LISTED = 200
+"""Distributions whose paths are shown: a table takes 5 ms, and nobody reads thousands of them."""
+
 _MARKS = {
     Outcome.EQUAL: ("✓", "bold green", "equal"),
     Outcome.ALLOWED: ("✓", "bold green", "equal in all that must be; the rest may differ"),
@@ -56,9 +59,13 @@ def _print_target(target: TargetResult, out: Console) -> None:
         line.append(f"  {_described(target.environment)}", "dim")
     out.print(line, soft_wrap=True)
     for each in _beside(target):
-        out.print(Text(f"  {each}", "dim"), soft_wrap=True)
-    for group in target.comparison.groups:
-        _print_group(group, out)
+        out.print(Text(f"  {printable(each)}", "dim"), soft_wrap=True)
+    for number, group in enumerate(target.comparison.groups):
+        _print_group(group, out, paths=number < LISTED)
+    more = len(target.comparison.groups) - LISTED
+    if more > 0:
+        words = f"  the paths of the last {counted(more, 'distribution')} are not shown; --json FILE has all"
+        out.print(Text(words, "dim"), soft_wrap=True)
     for problem in target.comparison.unread:
         words = f"  unknown  {printable(problem.path)}: {printable(problem.reason)} (on the {problem.side})"
         out.print(Text(words, "magenta"), soft_wrap=True)
@@ -88,13 +95,16 @@ def _beside(target: TargetResult) -> list[str]:
     return lines
 
 
-def _print_group(group: Group, out: Console) -> None:
+def _print_group(group: Group, out: Console, *, paths: bool) -> None:
     versions = {group.reference_version, group.target_version} - {None}
+    told = [printable(each) for each in sorted(map(str, versions))]
     name = group.distribution or "of no distribution"
-    title = Text(f"  {printable(name)}", "bold").append(f" {' → '.join(sorted(map(str, versions)))}", "dim")
+    title = Text(f"  {printable(name)}", "bold").append(f" {' → '.join(told)}", "dim")
     counts = Counter(each.cause for each in group.differing)
     title.append(f"  {', '.join(f'{count} {cause}' for cause, count in counts.items())}", "default")
     out.print(title, soft_wrap=True)
+    if not paths:
+        return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold", ratio=1)
@@ -154,10 +164,10 @@ def _print_texts(target: TargetResult, out: Console) -> None:
 
 def failure_line(found: MatchReport) -> str | None:
     """Return the line that ends a session in which something is not equal; ``None`` where all is."""
-    failed = [f"{target.label} ({_outcome(target)})" for target in found.targets if not target.ok]
+    failed = [f"{printable(target.label)} ({_outcome(target)})" for target in found.targets if not target.ok]
     total = len(found.targets)
     return (
-        f"{len(failed)} of {total} not equal to {found.reference.label}: {', '.join(failed)}"
+        f"{len(failed)} of {total} not equal to {printable(found.reference.label)}: {', '.join(failed)}"
         if failed
         else None
     )
