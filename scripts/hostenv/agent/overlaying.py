@@ -8,6 +8,7 @@ Paths are relative to site-packages, or to the environment after ``{prefix}/``.
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import errno
 import hashlib
@@ -140,18 +141,34 @@ class _Laying:
         for path, owner, mode, _, sha256 in overlay["files"]:
             place = self._place(path)
             if not place.endswith(".dist-info/RECORD"):
-                self._file(place, mode, sha256)
+                with self._named(place):
+                    self._file(place, mode, sha256)
             self._digests.setdefault(place, sha256)
             if owner == NOBODY:
                 self.differing[self._within(place)] = self._digests[place]
         for path, target in overlay["links"]:
-            self._links[self._place(path)] = target
-            folder, name = self._folders.locate(self._place(path), make=True)
-            try:
-                os.symlink(target, name, dir_fd=folder)
-            except FileExistsError:
-                if not _is_link(name, folder, target):
-                    raise self._taken(path) from None
+            place = self._place(path)
+            self._links[place] = target
+            with self._named(place):
+                self._link(place, target)
+
+    @contextlib.contextmanager
+    def _named(self, place: str) -> Iterator[None]:
+        """Name the whole path in what the system refuses: calls by descriptor know its last part."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error.filename, str) and os.path.isabs(error.filename):
+                raise
+            raise OSError(error.errno, error.strerror, os.path.join(self._root, place)) from error
+
+    def _link(self, place: str, target: str) -> None:
+        folder, name = self._folders.locate(place, make=True)
+        try:
+            os.symlink(target, name, dir_fd=folder)
+        except FileExistsError:
+            if not _is_link(name, folder, target):
+                raise self._taken(place) from None
 
     def _file(self, place: str, mode: int, sha256: str) -> None:
         folder, name = self._folders.locate(place, make=True)
