@@ -1,7 +1,8 @@
 """The commands: words become a request, a workflow carries it out, its results are shown.
 
 Each module here has ``run(request, repository, out)``: it shows what was done on ``out``, and returns how it
-ended.
+ended; and ``error_document(error)``, what ``--json`` writes of an error that stops it before any host, where
+``run`` does not write that itself.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from typing import TYPE_CHECKING, TextIO
 from hostenv import arguments
 from hostenv.errors import BugError, HostenvError
 from hostenv.machine.here import refused_here
-from hostenv.report.findings import check_json, console, printable, to_output
+from hostenv.report.findings import check_json, console, printable, to_output, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import ModuleType
+
+    from rich.console import Console
 
     from hostenv.commands.ended import Ended
+    from hostenv.workflows.request import Request
 
 _MODULES: Mapping[str, str] = {
     "build_env": "hosts",
@@ -60,7 +65,7 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
     out = console(sys.stderr if to_output(request.json) else None)
     module = importlib.import_module(f"hostenv.commands.{_MODULES[name]}")
     try:
-        ended: Ended = module.run(request, repository, out)
+        ended = _run(module, request, repository, out)
         out.file.flush()
         sys.stdout.flush()
     except BugError as error:
@@ -70,6 +75,7 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
             told = refused_here(error)
             if told is None:
                 raise
+            _write_error(module, request, told)
             raise told from error
         _write_no_more(sys.stdout)
         raise HostenvError(
@@ -80,6 +86,24 @@ def run(name: str, words: Sequence[str], repository: pathlib.Path) -> str | None
         if isinstance(each, BugError):
             raise each.bug
     return ended.failure
+
+
+def _run(module: ModuleType, request: Request, repository: pathlib.Path, out: Console) -> Ended:
+    """Carry a session out; what stops it before any host becomes its document, too."""
+    try:
+        ended: Ended = module.run(request, repository, out)
+    except HostenvError as error:
+        _write_error(module, request, error)
+        raise
+    return ended
+
+
+def _write_error(module: ModuleType, request: Request, error: HostenvError) -> None:
+    """Write the error where ``--json`` asks for it: an old document there would pass for this session's."""
+    made = getattr(module, "error_document", None)
+    if request.json and made and not isinstance(error, BugError):
+        with contextlib.suppress(HostenvError):  # where it cannot be written: that is the error
+            write_json(made(error), request.json)
 
 
 def shown(words: str) -> str:

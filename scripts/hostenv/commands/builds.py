@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostenv.commands.ended import ended
-from hostenv.report.builds import document, failure_line, print_builds
+from hostenv.report.builds import document, error_document, failure_line, print_builds
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
+
+__all__ = ["error_document", "run"]
 
 
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:

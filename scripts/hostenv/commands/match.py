@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostenv.commands.ended import ended
-from hostenv.errors import HostenvError
 from hostenv.machine.here import told_here
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
@@ -22,20 +21,17 @@ if TYPE_CHECKING:
     from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
 
+__all__ = ["error_document", "run"]
+
 
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Compare the environments that the request names."""
-    try:
-        with told_here(), Live() as listener:
-            fleet = load_fleet(repository / "envspecs")
-            if request.manifest:
-                found = match_manifest(fleet, request, request.manifest, listener)
-            else:
-                found = match(fleet, request, listener)
-    except HostenvError as error:
-        if request.json:
-            write_json(error_document(error), request.json)
-        raise
+    with told_here(), Live() as listener:
+        fleet = load_fleet(repository / "envspecs")
+        if request.manifest:
+            found = match_manifest(fleet, request, request.manifest, listener)
+        else:
+            found = match(fleet, request, listener)
     if request.json:
         write_json(document(found), request.json)
     print_report(found, out)

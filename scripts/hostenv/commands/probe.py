@@ -9,7 +9,7 @@ from hostenv.commands.ended import ended
 from hostenv.report.findings import write_json
 from hostenv.report.live import Live
 from hostenv.report.probe import print_probe
-from hostenv.report.probe_json import probe_document
+from hostenv.report.probe_json import error_document, probe_document
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.probe import ProbeOptions, probe
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
+
+__all__ = ["error_document", "run"]
 
 
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hostenv.agent.amounts import counted
 from hostenv.commands.ended import ended
 from hostenv.report.findings import write_json
-from hostenv.report.status import print_status, status_document
+from hostenv.report.status import error_document, print_status, status_document
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.status import StatusOptions, status
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
+
+__all__ = ["error_document", "run"]
 
 
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostenv.commands.ended import ended
-from hostenv.errors import HostenvError
 from hostenv.machine.here import told_here
 from hostenv.report.abi import error_document, failure_line, print_verdicts, write_verdicts
-from hostenv.report.findings import write_json
 from hostenv.report.live import Live
 from hostenv.spec.fleet import load_fleet
 from hostenv.workflows.verify_abi import verify_abi
@@ -21,16 +19,13 @@ if TYPE_CHECKING:
     from hostenv.commands.ended import Ended
     from hostenv.workflows.request import Request
 
+__all__ = ["error_document", "run"]
+
 
 def run(request: Request, repository: pathlib.Path, out: Console) -> Ended:
     """Judge the environments that the request names."""
-    try:
-        with told_here(), Live() as listener:
-            verdicts = verify_abi(load_fleet(repository / "envspecs"), request, listener)
-    except HostenvError as error:
-        if request.json:
-            write_json(error_document(error), request.json)
-        raise
+    with told_here(), Live() as listener:
+        verdicts = verify_abi(load_fleet(repository / "envspecs"), request, listener)
     if request.json:
         write_verdicts(verdicts, request.json)
     print_verdicts(verdicts, out)

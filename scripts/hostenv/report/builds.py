@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hostenv.agent.amounts import counted, megabytes
-from hostenv.report.findings import printable
+from hostenv.report.findings import error_fields, printable
 from hostenv.report.lines import error_lines, failed
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from hostenv.errors import HostenvError
     from hostenv.facts.builds import BuildFacts, RootBuilds
     from hostenv.workflows.builds import HostBuilds
 
@@ -118,6 +119,11 @@ def failure_line(hosts: Sequence[HostBuilds]) -> str | None:
     """Return the line to fail with where some host could not be read."""
     failed = [f"{host.host} ({host.error.outcome})" for host in hosts if host.error]
     return f"{len(failed)} of {counted(len(hosts), 'host')}: {', '.join(failed)}" if failed else None
+
+
+def error_document(error: HostenvError) -> dict[str, object]:
+    """Return what ``--json`` writes where no host was asked."""
+    return {"version": VERSION, "hosts": [], "error": error_fields(error)}
 
 
 def document(hosts: Sequence[HostBuilds]) -> dict[str, object]:

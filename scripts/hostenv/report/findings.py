@@ -95,6 +95,11 @@ def write_json(document: Mapping[str, object], path: pathlib.Path) -> None:
         raise HostenvError(f"--json {path}: cannot be written: {error.strerror}") from error
 
 
+def error_fields(error: HostenvError) -> dict[str, object]:
+    """Return the part ``error`` of a document."""
+    return {"outcome": error.outcome.value, "message": error.message, "hint": error.hint}
+
+
 def findings_document(verdict: Verdict) -> dict[str, object]:
     """Return a verdict as what ``--json`` writes (``docs/schema/findings.schema.json``)."""
     return {

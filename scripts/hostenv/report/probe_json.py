@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hostenv.checks.free_gpus import gpu_uses
+from hostenv.report.findings import error_fields
 
 if TYPE_CHECKING:
     from hostenv.checks.free_gpus import GpuUse
+    from hostenv.errors import HostenvError
     from hostenv.workflows.probe import HostProbe, ProbeReport
 
 PROBE_VERSION = 1
 """Version of the document that ``docs/schema/probe.schema.json`` describes."""
+
+
+def error_document(error: HostenvError) -> dict[str, object]:
+    """Return what ``--json`` writes where no host was asked."""
+    return {"version": PROBE_VERSION, "hosts": [], "relations": [], "error": error_fields(error)}
 
 
 def probe_document(report: ProbeReport) -> dict[str, object]:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from hostenv.agent.amounts import megabytes
 from hostenv.checks.free_gpus import Use, gpu_uses
-from hostenv.report.findings import printable
+from hostenv.report.findings import error_fields, printable
 from hostenv.report.lines import labelled
 from hostenv.spec.host import Mode
 from hostenv.workflows.status import NEVER_SAVED
@@ -48,6 +48,11 @@ def print_status(lines: Sequence[HostLine], out: Console) -> None:
     for line in lines:
         for text, style in _remarks(line):
             labelled(Text(f"{line.name}: ", style), printable(text), out, style=style)
+
+
+def error_document(error: HostenvError) -> dict[str, object]:
+    """Return what ``--json`` writes where no host was asked."""
+    return {"version": STATUS_VERSION, "hosts": [], "error": error_fields(error)}
 
 
 def status_document(lines: Sequence[HostLine]) -> dict[str, object]:
