@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hostenv.agent import place, stream
+from hostenv.agent import place, ranges, stream
 from hostenv.agent.folders import Folders
 from hostenv.agent.store import Place, Store
 from hostenv.agent.wire import AgentError
@@ -150,6 +150,40 @@ def test_ranges_may_come_in_any_order_over_any_connection(
         assert placed.read_bytes() == content
         assert (placed.stat().st_mode & 0o7777, placed.stat().st_mtime) == (0o640, 5)
         assert [path.name for path in pathlib.Path(root).iterdir()] == ["a"]
+
+
+def test_a_landing_of_many_folders_outlives_the_name_of_the_incoming_folder(tmp_path: pathlib.Path) -> None:
+    """Another landing of the label that finishes meanwhile removes the folder, which is empty by then."""
+    source, root = tmp_path / "source", tmp_path / "root"
+    for number in range(20):
+        (source / f"folder{number}").mkdir(parents=True)
+        (source / f"folder{number}/file").write_text(str(number))
+    place.begin(root=str(root), label="t")
+    wanted = [stream.Wanted(f"folder{number}/file", "") for number in range(20)]
+    with contextlib.closing(place.Landing(str(root), "t")) as landing:
+        landing.receive(stream.send(str(source), wanted))
+        landing.settle()
+        pathlib.Path(place.incoming(str(root), "t")).rmdir()
+        landing._sync_folders({f"folder{number}" for number in range(20)})
+        landing.finish()
+    assert listing(root) == listing(source)
+
+
+def test_a_range_that_cannot_be_read_tells_why_and_not_that_it_never_came(tmp_path: pathlib.Path) -> None:
+    unit = stream.Unit("file", 0o644, 3, 0, 3, 0, "")
+    incoming = os.open(tmp_path, os.O_RDONLY)
+    gathering = ranges.Gathering(incoming, unit)
+    list(gathering.write(unit, [memoryview(b"abc")]))
+    kept, unreadable = os.dup(gathering.descriptor), os.open(tmp_path, os.O_RDONLY)
+    os.dup2(unreadable, gathering.descriptor)  # EISDIR, where a failing disk has EIO
+    for again in (gathering.follow, gathering.result):
+        with pytest.raises(IsADirectoryError):
+            again()
+    os.dup2(kept, gathering.descriptor)
+    assert gathering.result() == hashlib.sha256(b"abc").hexdigest()
+    gathering.close()
+    for descriptor in (kept, unreadable, incoming):
+        os.close(descriptor)
 
 
 def test_a_file_of_which_a_range_never_came_does_not_appear(tmp_path: pathlib.Path) -> None:

@@ -86,7 +86,7 @@ class Landing:
     def settle(self) -> None:
         """Make what waits durable and rename it to its place."""
         if self._durable and self._waiting:
-            sync_volume(self._beside)
+            sync_volume(f"/proc/self/fd/{self._incoming}")
         changed = set()
         for landed in self._waiting:
             folder, name = self._folders.locate(landed.path, make=True)
@@ -188,7 +188,7 @@ class Landing:
     def _sync_folders(self, changed: Iterable[str]) -> None:
         changed = list(changed)
         if len(changed) > _FSYNC_EACH:
-            sync_volume(self._beside)
+            sync_volume(f"/proc/self/fd/{self._incoming}")  # its name may be gone: others finish, too
             return
         for path in changed:
             folder, _ = self._folders.locate(os.path.join(path, "-"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -35,6 +36,7 @@ class Gathering:
         self._list = os.open(self._listed, os.O_RDWR | os.O_APPEND | _NEW, 0o600, dir_fd=incoming)
         self._digest = hashlib.sha256()
         self._hashed = 0
+        self._next = 0
         self._read = 0
         self._came: Dict[int, int] = {}
 
@@ -66,14 +68,15 @@ class Gathering:
         self._read += whole
         self._came.update(_CAME.iter_unpack(listed[:whole]))
         buffer = memoryview(bytearray(_READ))
-        while length := self._came.pop(self._hashed, 0):
-            end = self._hashed + length
+        while length := self._came.get(self._next, 0):
+            end = self._next + length
             while self._hashed < end:
                 count = os.preadv(self._file, [buffer[: end - self._hashed]], self._hashed)
                 if not count:
                     return
                 self._digest.update(buffer[:count])
                 self._hashed += count
+            self._next = end  # not before: where a read fails, result() reads there again, and tells why
 
     def result(self) -> str:
         """Return the digest of the whole file, or ``""`` where a range is missing; the list is removed."""
@@ -108,6 +111,7 @@ class Follower:
             self._thread.join()
 
     def _follow(self) -> None:
-        while not self._ended.wait(_POLL):
-            for gathering in tuple(self._followed):
-                gathering.follow()
+        with contextlib.suppress(OSError):  # what cannot be read is told where the result is asked for
+            while not self._ended.wait(_POLL):
+                for gathering in tuple(self._followed):
+                    gathering.follow()
