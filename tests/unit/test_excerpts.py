@@ -6,11 +6,18 @@ import os
 import pathlib
 import random
 import sysconfig
+import tracemalloc
+import zlib
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from hostenv.agent import elfsymbols, excerpts
 from hostenv.agent.hostfiles import HostFiles
 from hostenv.agent.loadermodel import File, Refusal
+from hostenv.agent.wire import AgentError
+from hostenv.document import DocumentError
+from hostenv.facts.candidates import excerpts_from_answer
 from kit.elf import PROGRAM, needs_gcc, shared
 
 if TYPE_CHECKING:
@@ -84,3 +91,25 @@ def test_the_bulk_of_an_object_does_not_travel(tmp_path: pathlib.Path) -> None:
         file.seek(path.stat().st_size // 2)
         file.write(random.Random(0).randbytes(1 << 20))  # noqa: S311  the same every time
     assert require_same([path]) < 1 << 16
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(zlib.compress(bytes(1 << 27), 9), id="a bomb"),
+        pytest.param(zlib.compress(b"abc"), id="too few"),
+        pytest.param(zlib.compress(b"x" * 50)[:-1], id="cut"),
+        pytest.param(zlib.compress(b"x" * 50) + b"!", id="more"),
+        pytest.param(b"nonsense", id="damaged"),
+        pytest.param(b"", id="none"),
+    ],
+)
+def test_bytes_that_are_not_those_of_the_parts_are_refused(data: bytes) -> None:
+    described: list[dict[str, Any]] = [{"path": "a.so", "size": 100, "parts": [[0, 50]], "gpu": None}]
+    with pytest.raises(AgentError, match="the data is damaged"), excerpts.laid_out(described, [data]):
+        pass
+    tracemalloc.start()
+    with pytest.raises(DocumentError, match="the data is damaged"):
+        excerpts_from_answer({"excerpts": described}, [data])
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()

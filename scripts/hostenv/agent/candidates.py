@@ -145,7 +145,8 @@ class _Wheel:
                     registered.setdefault(name, {})[path] = entry
         version = "torch/version.py"
         if version in self._members:
-            found.add_text(version, self._archive.read(self._members[version])[:_LARGEST_TEXT])
+            with self._archive.open(self._members[version]) as file:
+                found.add_text(version, file.read(_LARGEST_TEXT))
         distribution = self._distribution()
         name = distinfo.normalised(distribution["name"])
         of_kernels = bool(registered) or name in makers or bool(self._required() & {*makers})

@@ -90,9 +90,11 @@ class Excerpts:
 
 @contextlib.contextmanager
 def laid_out(described: Sequence[Dict[str, Any]], pieces: Iterable[bytes]) -> Iterator[Dict[str, str]]:
-    """Have excerpts as files in memory: yield the path at which each is to be seen → where it is open."""
-    came = b"".join(pieces)
-    content = zlib.decompress(came) if came else b""
+    """Have excerpts as files in memory: yield the path at which each is to be seen → where it is open.
+
+    Raises :class:`AgentError` where the bytes are not those of the parts.
+    """
+    content = unpacked(pieces, sum(length for each in described for _, length in each["parts"]))
     at = 0
     with contextlib.ExitStack() as stack:
         places: Dict[str, str] = {}
@@ -105,6 +107,26 @@ def laid_out(described: Sequence[Dict[str, Any]], pieces: Iterable[bytes]) -> It
                 at += length
             places[each["path"]] = f"/proc/self/fd/{descriptor}"
         yield places
+
+
+def unpacked(pieces: Iterable[bytes], size: int) -> bytes:
+    """Return the bytes that were packed, which must be ``size``: more are not unpacked.
+
+    Raises :class:`AgentError` for any other number of them, for damaged ones, and for more than are kept.
+    """
+    came = b"".join(pieces)
+    if not came and not size:
+        return b""
+    if size > _LARGEST:
+        raise AgentError("excerpts: more than can be kept in memory are announced")
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(came, size + 1)
+    except zlib.error as error:
+        raise AgentError(f"excerpts: the data is damaged: {error}") from None
+    if len(content) != size or not unpacking.eof or unpacking.unused_data:
+        raise AgentError(f"excerpts: the data is damaged: it is not the {size} bytes that were announced")
+    return content
 
 
 def _parts(descriptor: int) -> List[Part]:

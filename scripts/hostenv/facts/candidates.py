@@ -6,6 +6,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hostenv.agent.excerpts import unpacked
+from hostenv.agent.wire import AgentError
 from hostenv.document import (
     InvalidValueError,
     list_of,
@@ -67,7 +69,7 @@ def excerpts_from_answer(answer: Any, data: Sequence[bytes]) -> tuple[Excerpt, .
 
     def from_table(table: Table) -> tuple[Excerpt, ...]:
         found = table.get("excerpts", list_of(table_of(Excerpt.from_table)))
-        return _filled(found if table.sound else (), data)
+        return _filled(found, data) if table.sound else ()
 
     return read(answer, table_of(from_table), document="the agent's answer to abi.excerpts")
 
@@ -94,7 +96,7 @@ def wheels_from_answer(answer: Any, data: Sequence[bytes]) -> tuple[Candidate | 
 
     def from_table(table: Table) -> tuple[Candidate | Unread, ...]:
         found = table.get("excerpts", list_of(table_of(Excerpt.from_table)))
-        excerpts = _filled(found if table.sound else (), data)
+        excerpts = _filled(found, data) if table.sound else ()
 
         def wheel(each: Table) -> Candidate | Unread:
             why = each.get("unread", text, "")
@@ -120,7 +122,11 @@ def wheels_from_answer(answer: Any, data: Sequence[bytes]) -> tuple[Candidate | 
 
 
 def _filled(excerpts: Sequence[Excerpt], data: Sequence[bytes]) -> tuple[Excerpt, ...]:
-    content = memoryview(zlib.decompress(b"".join(data)))
+    try:
+        whole = unpacked(data, sum(length for each in excerpts for _, length in each.parts))
+    except AgentError as error:
+        raise InvalidValueError(error.message) from None
+    content = memoryview(whole)
     found, at = [], 0
     for each in excerpts:
         size = sum(length for _, length in each.parts)
