@@ -325,6 +325,20 @@ def test_running_processes_are_named_and_not_moved_by_accident(two: Repository) 
     assert any(f"pid {server.pid}" in note for note in moved["notes"])
 
 
+def test_a_dry_run_names_the_processes_that_the_run_would_be_refused_for(two: Repository) -> None:
+    link = two.folder / "venv"
+    first = build(two, "1.0", host=f'link = "{link}"')
+    build(two, "2.0", host=f'link = "{link}"')
+    with sleeping(link / "bin/python") as server:
+        for session, *words in (["rollback"], ["switch", "--build", first]):
+            refused, run = two.run(session, *words, "--dry-run"), two.run(session, *words)
+            assert refused.document["outcome"] == run.document["outcome"] == "refused"
+            assert f"pid {server.pid}" in refused.message
+            assert f"pid {server.pid}" in run.message
+            assert two.run(session, *words, "--dry-run", "--despite-running").failure is None
+    assert version(two) == "2.0"
+
+
 def test_an_activated_shell_is_no_running_process_but_its_python_is(two: Repository) -> None:
     link = two.folder / "venv"
     build(two, "1.0", host=f'link = "{link}"')

@@ -76,6 +76,14 @@ def activate(  # noqa: PLR0913  one request of the protocol, by keyword
     }
 
 
+def require_idle(wire: Wire, *, root: str, link: Optional[str] = None) -> None:
+    """Raise where :func:`activate` would refuse to move on for processes that run through the link."""
+    del wire
+    through = _running_through(Layout(root), link)
+    if through:
+        raise _RunningError(through)
+
+
 def stage(
     wire: Wire, *, root: str, build: str, receipt: Dict[str, Any], who: Dict[str, Any]
 ) -> Dict[str, Any]:

@@ -52,6 +52,7 @@ OPERATIONS: Dict[str, str] = {
     "environment.texts": "hostenv.agent.environment:texts",
     "generation.activate": "hostenv.agent.generations:activate",
     "generation.history": "hostenv.agent.generations:history",
+    "generation.require_idle": "hostenv.agent.generations:require_idle",
     "generation.stage": "hostenv.agent.generations:stage",
     "place.begin": "hostenv.agent.place:begin",
     "place.finish": "hostenv.agent.place:finish",

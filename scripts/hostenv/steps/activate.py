@@ -64,6 +64,11 @@ class Activate:
             lines.append(f"link     {state.link} → {state.root}/current/env{aside}")
         return tuple(lines)
 
+    def rehearse(self, agent: Agent, state: RootState) -> None:
+        """Raise :class:`RefusedError` where processes that run now would keep the pointer where it is."""
+        if state.current_build not in {None, self.build} and not self.despite_running:
+            agent.call("generation.require_idle", root=state.root, link=state.link)
+
     def apply(self, agent: Agent, state: RootState, who: Mapping[str, str]) -> Activated:
         """Move the pointer. Raises :class:`RefusedError` for running processes, another writer, a link."""
         answer = agent.call(

@@ -112,6 +112,7 @@ def _carry_out(step: Activate, host: OpenHost, session: Session) -> HostResult:
         return HostResult(host=name, headline=headline, build=step.build, path=path)
     session.listener.plan(name, changes)
     if session.request.dry_run:
+        step.rehearse(host.agent, host.state)
         return HostResult(host=name, headline="dry run: nothing was changed", build=step.build, path=path)
     done = step.apply(host.agent, host.state, who(session.request.session))
     stayed = step.build == host.state.current_build and host.state.hold and not step.hold
