@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 
 from hostenv.agent import distinfo, normal, overlaying, recordfile, scripts, store, wheels
 from hostenv.agent.wire import AgentError
+from hostenv.errors import SupplyError
+from hostenv.steps.pristine import PristineWheel
+from hostenv.steps.wheelfiles import wheel_files
 from kit.pythons import find_python
 
 GOOD = hashlib.sha256(b"good").digest()
@@ -90,3 +93,26 @@ def test_an_old_python_refuses_a_nul_and_that_is_told_too() -> None:
         [python, "-c", program], env={"PYTHONPATH": folder}, capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("([['c', '', '']], ['line 1 is not CSV: ")
+
+
+@pytest.mark.parametrize(("offset", "value"), [(6, 1), (8, 99)])
+def test_a_wheel_that_is_encrypted_or_packed_by_another_method_is_named(
+    tmp_path: pathlib.Path, offset: int, value: int
+) -> None:
+    """APPNOTE 4.3.7, 4.3.12: flags at 6 and method at 8 of a local header, 2 later in the central one."""
+    path = pathlib.Path(wheel(tmp_path / "demo-1-py3-none-any.whl", f"a.py,{STATED},4\n"))
+    content = bytearray(path.read_bytes())
+    for signature, at in ((b"PK\3\4", offset), (b"PK\1\2", offset + 2)):
+        content[content.index(signature) + at] = value
+    path.write_bytes(content)
+    assert list(store._recorded(str(path))) == []
+    for read in (recordfile.of_wheel, wheels.read):
+        with pytest.raises(AgentError, match=r"none-any\.whl: not a readable wheel"):
+            read(str(path))
+    with pytest.raises(SupplyError, match=r"none-any\.whl: cannot be read as a wheel"):
+        wheel_files(path)
+    with pytest.raises(SupplyError, match=r"none-any\.whl: demo-1\.dist-info/RECORD: cannot be read"):
+        PristineWheel(path, dist="demo", version="1")
+    kept = store.Store(str(tmp_path / "store"))
+    kept.prepare()
+    assert not kept.take(store.Place(str(path), "demo-1.dist-info/RECORD"), "0" * 64, 4)

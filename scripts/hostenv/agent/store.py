@@ -94,7 +94,7 @@ class Store:
             if found != sha256:
                 return False
             os.replace(beside, target)
-        except (OSError, zipfile.BadZipFile, zlib.error, KeyError, EOFError):
+        except (OSError, zipfile.BadZipFile, zlib.error, KeyError, EOFError, RuntimeError):  # encrypted
             if not os.access(self.folder, os.W_OK) or _is_full(self.folder, size):
                 raise
             return False

@@ -39,7 +39,7 @@ def read(path: str) -> Contents:
             names = {member.filename for member in members}
             outside = sorted(name for name in names if _leads_out(name))
             absent = [] if outside else sorted(set(_absent(archive, names)))
-    except (OSError, zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError) as error:
         message = f"{path}: not a readable wheel: {error}"
         raise AgentError(message, hint="remove it; it is fetched again") from error
     if outside:

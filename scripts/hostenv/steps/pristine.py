@@ -110,12 +110,15 @@ class PristineWheel:
         mode = entry.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             raise PatchError(f"{path} is no regular file in {self.filename}")
-        try:
-            content = self._archive.read(entry)
-        except (OSError, zipfile.BadZipFile, zlib.error) as error:
-            raise SupplyError(f"{self.filename}: {path}: cannot be read: {error}") from error
+        content = self._unpacked(path)
         self._check_hash(path, content)
         return FileState(content=content, executable=bool(mode & 0o111))
+
+    def _unpacked(self, path: str) -> bytes:
+        try:
+            return self._archive.read(self._entries[path])
+        except (OSError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+            raise SupplyError(f"{self.filename}: {path}: cannot be read: {error}") from error
 
     def _check_hash(self, path: str, content: bytes) -> None:
         """Raise unless ``content`` has RECORD's hash (``sha256=`` and urlsafe base64 without padding)."""
@@ -143,7 +146,7 @@ class PristineWheel:
         ]
         if len(found) != 1:
             raise SupplyError(f"{self.filename}: has {len(found)} RECORD files")
-        rows, problems = recordfile.fields(self._archive.read(found[0]).decode())
+        rows, problems = recordfile.fields(self._unpacked(found[0]).decode("utf-8", "surrogateescape"))
         if problems:
             raise SupplyError(f"{self.filename}: RECORD {problems[0]}")
         return {row[0]: row[1] for row in rows if len(row) > 1}

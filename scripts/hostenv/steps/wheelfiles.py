@@ -39,7 +39,7 @@ def wheel_files(wheel: Path) -> Mapping[str, WheelFile]:
             (record,) = [name for name in entries if re.fullmatch(r"[^/]+\.dist-info/RECORD", name)]
             rows, problems = recordfile.fields(archive.read(record).decode())
             rewritten = {name for name in entries if _place(name)[1] and _is_script(archive, name)}
-    except (OSError, zipfile.BadZipFile, zlib.error, UnicodeDecodeError, ValueError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError) as error:
         raise SupplyError(f"{wheel.name}: cannot be read as a wheel: {error}") from error
     if problems:
         raise SupplyError(f"{wheel.name}: RECORD {problems[0]}")
