@@ -90,7 +90,7 @@ def test_a_kernel_for_another_torch_gets_that_of_a_host_where_it_works(trio: Tri
     kernel(trio, "0.4.10", OLD, C10)
     trio.spec("ref", "torch==2.14.1", "kern==0.4.4")
     trio.spec("one", "torch==2.14.1", "kern==0.4.10")
-    trio.done("build_env", "one")
+    trio.repository.build_waived("one")
     require_refusals(trio)
     trio.done("build_env", "ref")
     assert {each["host"]: differing(each) for each in judged(trio, "one", "ref").document["hosts"]} == {
@@ -149,11 +149,14 @@ def test_a_library_for_the_other_cuda_gets_its_release_for_this_torch(trio: Trio
     cudart = shared(site, "libcudart.so.12", "int cudaOld(void){return 0;}", "-Wl,-soname,libcudart.so.12")
     kernel(trio, "0.3.21", "int cudaOld(void); int f(void){return cudaOld();}", str(cudart))
     trio.spec("one", "torch==2.14.1", "kern==0.3.21", env='constraints = ["helper<2"]')
-    trio.done("build_env", "one")
+    refused = trio.run("build_env", "one")
+    assert refused.document["outcome"] == "checks"
+    stays = refused.host["path"]
+    assert not (trio.root("one") / "current").exists()
     kernel(trio, "0.4.10", NEW, C10, requires=("torch==2.14.1",))
     kernel(trio, "0.5.0", NEW, C10, requires=("torch==2.15.0",))
 
-    (proposal,) = suggested(trio, "one")
+    (proposal,) = suggested(trio, "one", "--venv", stays)
 
     assert proposal["spec"] == ['requires = ["torch==2.14.1", "kern==0.4.10"]']
     assert proposal["not_judged"] == ["2 objects: judged when the wheels are there"]
@@ -170,7 +173,7 @@ def test_wheels_in_the_wheelhouse_are_judged_by_their_symbols(trio: Trio) -> Non
         trio.spec("one", "torch==2.14.1", f"kern=={version}")
         trio.done("lock", "one")
         trio.done("fetch", "one")
-    trio.done("build_env", "one")
+    trio.repository.build_waived("one")
     before = listing(trio.root("one"))
 
     (proposal,) = suggested(trio, "one")
@@ -211,7 +214,7 @@ def test_the_reference_may_be_behind_ssh_and_nothing_is_written_there(
     """An environment made by hand on another machine; the spec's own range keeps the index's answer out."""
     kernel(trio, "0.4.10", OLD, C10)
     trio.spec("one", "torch==2.14.1", "kern>=0.4.10,<0.5")
-    trio.done("build_env", "one")
+    trio.repository.build_waived("one")
     kernel(trio, "0.5.0", NEW, C10)
     reference = environment(tmp_path / "reference")
     built = extension(reference, "kern/ops.abi3.so", NEW, C10)

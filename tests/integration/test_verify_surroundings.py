@@ -44,7 +44,7 @@ def test_commands_are_looked_up_as_the_service_will(stack: Repository, tmp_path:
     tools = tmp_path / "tools"
     tools.mkdir()
     service(stack, PATH=f"{tools}:/nowhere", CUDA_HOME=":/usr/local/cuda")
-    stack.build()
+    stack.build_waived()
 
     ran = stack.run("verify_abi")
 
@@ -70,7 +70,7 @@ def test_the_caches_that_the_service_names_are_part_of_its_environment(
         kept, "norm.so", "int cudart(void); int f(void) { return cudart(); }", f"{tmp_path}/libcudart.so.12"
     )
     service(stack, FLASHINFER_WORKSPACE_BASE=str(tmp_path / "kept"))
-    stack.build()
+    stack.build_waived()
 
     (found,) = of_rule(stack.run("verify_abi"), "jit-cache")
 
@@ -86,7 +86,7 @@ def test_arguments_and_lists_are_judged_for_the_gpus_of_saved_facts(
 ) -> None:
     facts = write_saved_facts(tmp_path / "h200.json")
     service(stack, "--attention-backend", "cutlass_mla", FLASHINFER_CUDA_ARCH_LIST="12.0f")
-    stack.build()
+    stack.build_waived()
     (stack.site() / "triton/backends/nvidia/bin/ptxas").chmod(0o755)
 
     ran = stack.run("verify_abi", "--facts", str(facts))

@@ -143,7 +143,8 @@ class Run:
     def _failed(self, facts: Mapping[str, Any], verdict: Verdict) -> HostResult:
         error = CheckError(
             f"{self._spec.name}: build {self.id} failed its checks; the environment is what it was",
-            hint=f"mend what was found, or waive it in the spec; the build stays at {self._path} to look at, "
+            hint="mend what was found, or waive it in the spec; the build stays to look at: "
+            f"nox -s verify_abi -- {self._spec.name} --venv {self._path} --suggest seeks a change, "
             f"nox -s build_env -- {self._spec.name} --remake makes it anew",
         )
         return self._result("checks failed", facts=facts, verdict=verdict, error=error)

@@ -122,7 +122,7 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
     reach = Reach(spec, specs=fleet.specs.values())
     turn.ends_with(reach.close)
     with reach:
-        venv, cache = _place(reach, spec, request)
+        venv, cache, own = _place(reach, spec, request)
         host = saved.facts if saved else host_of(reach, spec, listener)
         reader = AbiReader(
             fleet=fleet,
@@ -134,18 +134,19 @@ def _judge_host(fleet: Fleet, spec: Spec, turn: Turn, request: Request, listener
             saved=saved,
         )
         answer = reader.objects(venv, cache=cache)
-        facts = reader.facts(venv, answer, own=request.venv is None)
+        facts = reader.facts(venv, answer, own=own)
         judged = _judged(spec, venv, facts, answer)
         if request.suggest and not judged.verdict.passed:
             listener.phase(spec.name, "suggest")
             opened = open_reference(fleet, place, reach, turn, listener) if place else nullcontext()
             with opened as reference:
-                judged = replace(judged, proposals=_proposals(reader, venv, facts, judged, reference))
+                found = _proposals(reader, venv, facts, judged, reference, own=own)
+                judged = replace(judged, proposals=found)
     return judged
 
 
-def _proposals(
-    reader: AbiReader, venv: str, facts: Facts, judged: Judged, reference: Reference | None
+def _proposals(  # noqa: PLR0913  what was judged and how
+    reader: AbiReader, venv: str, facts: Facts, judged: Judged, reference: Reference | None, *, own: bool
 ) -> tuple[Proposal, ...]:
     reach, spec = reader.reach, reader.spec
     root = read_state(reach.agent, spec).root
@@ -156,8 +157,8 @@ def _proposals(
         rules=RULES,
         simulate=lambda laid, gone: reader.objects(venv, laid=laid, gone=gone),
         wheels=Wheels(agent=reach.agent, spec=spec, root=root),
-        own=reader.request.venv is None,
-        fixed=_fixed(reader.fleet, spec) if reader.request.venv is None else frozenset(),
+        own=own,
+        fixed=_fixed(reader.fleet, spec) if own else frozenset(),
     )
     return proposals(failing, reference)
 
@@ -190,24 +191,32 @@ def _judged(spec: Spec, venv: str, facts: Facts, answer: Mapping[str, Any]) -> J
     )
 
 
-def _place(reach: Reach, spec: Spec, request: Request) -> tuple[str, str | None]:
-    """Return the environment to judge and where its answer is kept: never in a foreign environment."""
+def _place(reach: Reach, spec: Spec, request: Request) -> tuple[str, str | None, bool]:
+    """Return the environment to judge, where its answer is kept, and whether it is a build of this host.
+
+    The answer is never kept in a foreign environment.
+    """
     if request.venv is None:
         state = read_state(reach.agent, spec)
-        if state.astray:
-            hint = f"nox -s build_env -- {spec.name} mends it"
-            raise RefusedError(f"{spec.name}: {state.astray}", hint=hint)
         if state.current_build is None:
             raise RefusedError(
                 f"{spec.name}: nothing is current under {state.root}",
                 hint=f"nox -s build_env -- {spec.name}, or --venv PATH for an environment made otherwise",
             )
-        venv = f"{state.root}/builds/{state.current_build}"
-        return venv, kept_answer(venv) if spec.host.mode is Mode.MANAGE else None
-    if not posixpath.isabs(request.venv) and not spec.is_local:
-        raise InputError(f"--venv {request.venv}: must be absolute on {spec.name}")
-    venv = str(pathlib.Path(request.venv).absolute()) if spec.is_local else request.venv
-    return venv, str(_kept_here(venv)) if spec.is_local else None
+        venv, own = f"{state.root}/builds/{state.current_build}", True
+    else:
+        if not posixpath.isabs(request.venv) and not spec.is_local:
+            raise InputError(f"--venv {request.venv}: must be absolute on {spec.name}")
+        venv = str(pathlib.Path(request.venv).absolute()) if spec.is_local else request.venv
+        own = posixpath.dirname(venv) == f"{_root(spec)}/builds"
+    if own:
+        return venv, kept_answer(venv) if spec.host.mode is Mode.MANAGE else None, True
+    return venv, str(_kept_here(venv)) if spec.is_local else None, False
+
+
+def _root(spec: Spec) -> str:
+    """Return the host's root, of this machine as an absolute path."""
+    return str(pathlib.Path(spec.host.root).expanduser() if spec.is_local else spec.host.root)
 
 
 def _kept_here(venv: str) -> pathlib.Path:
