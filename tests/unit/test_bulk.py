@@ -129,6 +129,21 @@ def test_a_file_in_ranges_is_refused_too_where_its_digest_is_wrong(
     assert not (destination / "a").exists()
 
 
+@pytest.mark.parametrize("sizes", [(20, 30), (30, 20)])
+def test_a_file_whose_size_changes_between_its_ranges_is_refused(
+    tmp_path: pathlib.Path, sizes: tuple[int, int]
+) -> None:
+    """A log that grows while it is sent: each range is whole, and together they are no file that ever was."""
+    place.begin(root=str(tmp_path), label="t")
+    with contextlib.closing(place.Landing(str(tmp_path), "t")) as landing:
+        for offset, size in zip((0, 10), sizes, strict=True):
+            unit = stream.Unit("log", 0o644, size, offset, 10, 0, "")
+            landing.receive([unit.head() + bytes(10)])
+        with pytest.raises(AgentError, match="log: its size changed while it was sent"):
+            landing.finish()
+    assert not (tmp_path / "log").exists()
+
+
 RANGES = st.permutations([(0, 700), (700, 700), (1400, 601)])
 
 

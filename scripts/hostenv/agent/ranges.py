@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Dict, Iterable, Iterator, List
 
 from hostenv.agent.files import write_sparsely
+from hostenv.agent.wire import AgentError
 
 if TYPE_CHECKING:
     from hostenv.agent.stream import Unit
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 _READ = 1 << 20
 _POLL = 0.05
 """Seconds after which other connections' ranges are looked for."""
-_CAME = struct.Struct(">QQ")
+_CAME = struct.Struct(">QQQ")
+"""A range that came: its offset, its length, and the file's size as it was when the range was read."""
 _NEW = os.O_CREAT | os.O_CLOEXEC
 
 
@@ -39,6 +41,7 @@ class Gathering:
         self._next = 0
         self._read = 0
         self._came: Dict[int, int] = {}
+        self._grew = False
 
     @property
     def descriptor(self) -> int:
@@ -59,14 +62,16 @@ class Gathering:
             yield piece
         os.ftruncate(self._file, unit.size)  # never shrinks it: no range lies beyond
         if not missing:
-            os.write(self._list, _CAME.pack(unit.offset, unit.length))
+            os.write(self._list, _CAME.pack(unit.offset, unit.length, unit.size))
 
     def follow(self) -> None:
         """Hash what has come, up to the first gap."""
         listed = os.pread(self._list, os.fstat(self._list).st_size - self._read, self._read)
         whole = len(listed) - len(listed) % _CAME.size
         self._read += whole
-        self._came.update(_CAME.iter_unpack(listed[:whole]))
+        for offset, length, size in _CAME.iter_unpack(listed[:whole]):
+            self._came[offset] = length
+            self._grew = self._grew or size != self.unit.size
         buffer = memoryview(bytearray(_READ))
         while length := self._came.get(self._next, 0):
             end = self._next + length
@@ -79,9 +84,16 @@ class Gathering:
             self._next = end  # not before: where a read fails, result() reads there again, and tells why
 
     def result(self) -> str:
-        """Return the digest of the whole file, or ``""`` where a range is missing; the list is removed."""
+        """Return the digest of the whole file, or ``""`` where a range is missing; the list is removed.
+
+        Raises :class:`AgentError` where its ranges are not of one size of the file.
+        """
         self.follow()
         os.unlink(self._listed, dir_fd=self._folder)
+        if self._grew:
+            raise AgentError(
+                f"{self.unit.path}: its size changed while it was sent; nothing of it was placed"
+            )
         return self._digest.hexdigest() if self._hashed == self.unit.size else ""
 
     def close(self) -> None:
