@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import glob
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,8 @@ class Reference:
         self.environment = Environment(
             Place(spec=reading.spec, path=reading.venv), reading.reach, Memory(), contextlib.ExitStack()
         )
+        self._read = f"{dt.datetime.now(dt.UTC):%H:%M:%S} UTC"
+        """When it was looked at: what is written there since is not seen."""
         self.environment.read(session.listener)
 
     @property
@@ -194,7 +197,7 @@ class Reference:
             target.read(self._session.listener)
         ours, theirs = self.environment.tree.fingerprint, target.tree.fingerprint
         if ours is not None and ours == theirs:
-            return (f"equal to {self.name} in every file: fingerprint {ours[:16]}…",)
+            return (f"equal to {self.name} in every file, as read there at {self._read}: {ours[:16]}…",)
         compared, demands = self._compare(target)
         if compared.outcome not in {Outcome.EQUAL, Outcome.ALLOWED}:
             lines = _lines(compared, demanded=True)
@@ -207,8 +210,11 @@ class Reference:
         if self.environment.look.build is None:
             layers += " (not compared: scripts, stale bytecode, and the permissions that a umask decides)"
         if not allowed:
-            return (f"equal to {self.name} in {layers}",)
-        return (f"equal to {self.name} in {layers}; what may differ, and does:", *allowed)
+            return (f"equal to {self.name} in {layers}, as read there at {self._read}",)
+        return (
+            f"equal to {self.name} in {layers}, as read there at {self._read}; what may differ, and does:",
+            *allowed,
+        )
 
     def _compare(self, target: Environment) -> tuple[Comparison, Demands]:
         listener = self._session.listener
