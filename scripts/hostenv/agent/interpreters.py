@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Set
+
+from hostenv.agent.wire import AgentError
 
 if TYPE_CHECKING:
     from hostenv.agent.wire import Wire
@@ -23,6 +26,14 @@ _PLACES = (
     "~/miniconda3/bin",
     "~/miniforge3/bin",
 )
+
+_LIMITS = {
+    errno.EMFILE: "the limit of open files (ulimit -n)",
+    errno.ENFILE: "the kernel's limit of open files (sysctl fs.file-max)",
+    errno.EAGAIN: "the limit of processes (ulimit -u, or the cgroup's pids.max)",
+    errno.ENOMEM: "the memory",
+}
+"""What an operator can do about a process that could not be started, by errno."""
 
 _MINORS = range(8, 20)
 
@@ -63,7 +74,8 @@ def _is_elf(path: str) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(4) == b"\x7fELF" and os.access(path, os.X_OK)
-    except OSError:
+    except OSError as error:
+        _require_room(path, error)
         return False
 
 
@@ -72,11 +84,22 @@ def _ask(path: str) -> Optional[Dict[str, Any]]:
         argv = (path, "-I", "-S", "-B", "-c", _ASK)
         answer = subprocess.run(argv, capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL)
         name, version, base, executable = json.loads(answer.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except OSError as error:
+        _require_room(path, error)
+        return None
+    except (subprocess.SubprocessError, ValueError):
         return None
     if name != "cpython" or not base:
         return None
     return {"path": executable or path, "version": version}
+
+
+def _require_room(path: str, error: OSError) -> None:
+    """Raise where an interpreter could not be asked for want of something: it may well be a good one."""
+    limit = _LIMITS.get(error.errno or 0)
+    if limit:
+        message = f"interpreters cannot be looked for: {path} could not be started: {error.strerror}"
+        raise AgentError(message, hint=f"raise {limit} for this user on the host, or end what uses it up")
 
 
 def _key(version: str) -> List[int]:
