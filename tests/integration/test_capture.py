@@ -33,7 +33,7 @@ def trio(repository: Repository) -> Trio:
     """A venv that uv made by hand: ``demo`` patched, ``own`` from a file, ``kernel`` with another binary."""
     made = Trio(repository=repository)
     repository.wheel(
-        "kernel", "1.0", {"kernel/__init__.py": "WHOSE = 'index'\n", "kernel/ops.so": b"\x7fELF\0index"}
+        "kernel", "1.0", {"kernel/__init__.py": "WHOSE = 'index'\n", "kernel/ops.bin": b"\0index"}
     )
     venv = handmade(made)
     build_wheel(repository.folder / "own", "own", "3.0+ours", {"own.py": "OWN = 3\n"})
@@ -50,7 +50,7 @@ def trio(repository: Repository) -> Trio:
     (site / "demo/__init__.py").write_text(DEMO.replace("1.0", "1.0, by hand"))
     (site / "demo/extra.py").write_text("EXTRA = True\n")
     (site / "demo/words.txt").unlink()
-    (site / "kernel/ops.so").write_bytes(b"\x7fELF\0ours" * 100)
+    (site / "kernel/ops.bin").write_bytes(b"\0ours" * 100)
     (site / "loose.py").write_text("LOOSE = 1\n")
     for path in site.rglob("*.py"):  # as a login with umask 002 leaves them
         path.chmod(path.stat().st_mode | 0o020)
@@ -72,7 +72,7 @@ def write_spec(trio: Trio, venv: pathlib.Path, head: str = "", more: str = "") -
     )
 
 
-@pytest.mark.parametrize("name", ["demo/__init__.py", "kernel/ops.so"])
+@pytest.mark.parametrize("name", ["demo/__init__.py", "kernel/ops.bin"])
 def test_a_file_that_changes_while_it_is_read_is_not_taken_for_gone(trio: Trio, name: str) -> None:
     """A file of 8 MB, hashed in far more time than two changes are apart, as text and as a binary."""
     (path,) = (trio.repository.folder / "hand-made").glob(f"lib/python3*/site-packages/{name}")
@@ -107,7 +107,7 @@ def test_what_works_by_hand_is_described_proven_and_brought_to_two_targets(trio:
     overlay = (trio.repository.path / "overlays/ref-captured.toml").read_text()
     assert 'name = "own"' in overlay
     assert 'name = "kernel"' in overlay
-    assert "kernel/ops.so is binary and was changed" in overlay
+    assert "kernel/ops.bin is binary and was changed" in overlay
     assert "[-]" in (trio.repository.path / "overlays/ref-captured.files").read_text()
 
     write_spec(trio, venv, 'extends = "classes/ref-captured"')
@@ -261,7 +261,7 @@ def test_a_target_is_held_against_the_manifest_when_the_reference_is_gone(
     assert trio.done("match", "one", "--manifest", str(manifest)).document["equal"] is True
 
     (trio.site("one") / "demo/extra.py").write_text("EXTRA = False\n")
-    (trio.site("one") / "kernel/ops.so").chmod(0o755)
+    (trio.site("one") / "kernel/ops.bin").chmod(0o755)
     (trio.current("one") / "bin/ninja").write_bytes(b"\x7fELF")
     ran = trio.run("match", "one", "--manifest", str(manifest))
     found = {
@@ -269,7 +269,7 @@ def test_a_target_is_held_against_the_manifest_when_the_reference_is_gone(
         for group in ran.document["targets"][0]["distributions"]
         for each in group["differing"]
     }
-    assert found == {"demo/extra.py": "edited", "kernel/ops.so": "mode", "bin/ninja": "extra"}
+    assert found == {"demo/extra.py": "edited", "kernel/ops.bin": "mode", "bin/ninja": "extra"}
 
     real = Environment.manifest
 
@@ -372,14 +372,14 @@ def test_a_reference_that_drifted_is_captured_first_where_that_is_asked_for(trio
         f'root = {json.dumps(str(trio.root("one")))}\n[build]\nmin-free = "1MiB"\n'
     )
     (site,) = venv.glob("lib/python3*/site-packages")
-    (site / "kernel/ops.so").write_bytes(b"\x7fELF\0newer" * 100)
+    (site / "kernel/ops.bin").write_bytes(b"\0newer" * 100)
     ran = trio.run("sync_patches", "ref", "one")
-    assert "kernel/ops.so" in ran.message
+    assert "kernel/ops.bin" in ran.message
     ran = trio.run("sync_patches", "ref", "one", "--from-drift")
     assert "captured: all of" in ran.message
     assert not trio.root("one").exists()
     trio.done("sync_patches", "ref", "one")
-    assert (trio.site("one") / "kernel/ops.so").read_bytes() == (site / "kernel/ops.so").read_bytes()
+    assert (trio.site("one") / "kernel/ops.bin").read_bytes() == (site / "kernel/ops.bin").read_bytes()
 
 
 def orphan(trio: Trio) -> pathlib.Path:
