@@ -138,3 +138,48 @@ def test_an_agent_that_works_without_a_word_shows_that_it_lives(tmp_path: pathli
         begun = time.monotonic()
         agent.call("place.put", root=root, label="t", data=data())
         assert time.monotonic() - begun > 8.0, "it did wait"
+
+
+NO_THREADS = """\
+import _thread
+
+def none(*_, **__):
+    raise RuntimeError
+
+_thread.start_new_thread = _thread.start_joinable_thread = none
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "said", "helps"),
+    [
+        ("import os; del os.memfd_create", "python3 here has no os.memfd_create", "glibc"),
+        (
+            "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))",
+            "its code cannot be kept in memory: File too large",
+            "ulimit -f",
+        ),
+        (
+            NO_THREADS,
+            "no thread can be started",
+            "ulimit -u",
+        ),
+    ],
+)
+def test_an_agent_that_cannot_start_says_why_in_a_line(
+    tmp_path: pathlib.Path, first: str, said: str, helps: str
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys\n*options, code = sys.argv[1:]\n"
+        f"os.execv({sys.executable!r}, [{sys.executable!r}, *options, {first!r} + '\\n' + code])\n"
+    )
+    program.chmod(0o755)
+    with (
+        pytest.raises(UnreachableError) as raised,
+        agent_on(LocalTransport("here"), python=str(program)),
+    ):
+        pass
+    assert f"here: the agent did not start (exit 1): {said}" in raised.value.message
+    assert "\n" not in raised.value.message
+    assert helps in str(raised.value.hint)

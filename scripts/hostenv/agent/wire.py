@@ -19,6 +19,7 @@ import queue
 import select
 import signal
 import struct
+import sys
 import threading
 import time
 from typing import Any, Dict, Iterator, NoReturn, Optional, Tuple, Union
@@ -75,16 +76,19 @@ class Wire:
         self._frames: queue.Queue[Tuple[bytes, bytes]] = queue.Queue(maxsize=8)
 
     def start(self) -> None:
-        """Say hello, then read frames in the background until the controller goes away.
+        """Read frames in the background until the controller goes away, and say hello.
 
         Both pipes are made to hold a whole piece: of 64 KiB, waking up costs as much as a third of the work.
         """
         for pipe in (self._source, self._sink):
             with contextlib.suppress(OSError):  # a socket, or a user who has all the pipes allowed
                 fcntl.fcntl(pipe, _SET_PIPE_SIZE, PIECE)
+        try:
+            threading.Thread(target=self._read_frames, name="wire", daemon=True).start()
+            threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
+        except RuntimeError:
+            sys.exit("no thread can be started")
         _write_all(self._sink, MARKER)
-        threading.Thread(target=self._read_frames, name="wire", daemon=True).start()
-        threading.Thread(target=self._pulse, name="pulse", daemon=True).start()
 
     def requests(self) -> Iterator[Dict[str, Any]]:
         """Yield the controller's requests, one at a time."""

@@ -40,6 +40,21 @@ _ERRORS: Mapping[str, type[HostenvError]] = {
     Outcome.FAILED: HostError,
 }
 
+_START_HINTS: Mapping[str, str] = {
+    "no os.memfd_create": (
+        "another python3 must come first on the host's PATH: built on Linux, against glibc 2.27 or later"
+    ),
+    "cannot be kept in memory": (
+        "memfd_create(2) must work there: a kernel of 3.17 or later, no seccomp filter or security module "
+        "against it, no limit of file sizes (ulimit -f), and room in memory"
+    ),
+    "no thread can be started": (
+        "raise the limit of processes (ulimit -u, or the cgroup's pids.max) or of memory (ulimit -v) for "
+        "this user on the host"
+    ),
+}
+"""What helps where the agent says why it does not start."""
+
 # Reads the length-prefixed archive into a memory file and imports the agent from there: no file is left.
 _BOOTSTRAP = (
     "import os,sys\n"
@@ -50,7 +65,8 @@ _BOOTSTRAP = (
     "  b=os.read(0,min(n,65536));n-=len(b)\n"
     "  if not b:sys.exit(1)\n"
     "  while b:b=b[os.write(f,b):]\n"
-    "except OSError as e:sys.exit(str(e))\n"
+    "except AttributeError:sys.exit('python3 here has no os.memfd_create: %s'%sys.version.split()[0])\n"
+    "except OSError as e:sys.exit('its code cannot be kept in memory: %s'%(e.strerror or e))\n"
     "sys.path.insert(0,'/proc/self/fd/%d'%f)\n"
     "from hostenv.agent.main import main\n"
     "main()\n"
@@ -215,6 +231,9 @@ class Agent:
         hint = None
         if status == _NOT_FOUND or "too old" in told:
             hint = "a python3 of version 3.8 or later must be on the host's PATH"
+        for words, helps in _START_HINTS.items():
+            if words in told:
+                hint = helps
         if told.startswith("sudo:"):
             hint = "sudo is never asked for a password: allow this user NOPASSWD, or log in as root"
         return UnreachableError(f"{self._host}: the agent did not start (exit {status}): {told}", hint=hint)
