@@ -163,7 +163,9 @@ def test_what_is_missing_or_does_not_belong_together_is_said(tmp_path: pathlib.P
         ("1.0", "kernel", "kernel has no NAME-VERSION.dist-info/METADATA in the list"),
         ("1.0-1", "kernel-1.0.post1.dist-info", None),
         ("1.0+cu13.0", "kernel-1.0+cu13.0.dist-info", None),
+        ("1.0-1", "kernel-1.0-1.dist-info", None),
         ("odd-version", "kernel-odd_version.dist-info", None),
+        ("1.0", "another-1.0.dist-info", "kernel has no NAME-VERSION.dist-info/METADATA in the list"),
     ],
 )
 def test_description_and_list_tell_of_one_version(

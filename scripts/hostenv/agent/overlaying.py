@@ -240,17 +240,14 @@ class _Laying:
                 self.differing[self._within(place)] = f"=> {target}"
 
     def _info(self, each: Mapping[str, Any], overlay: Mapping[str, Any]) -> str:
-        suffix = ".dist-info/METADATA"
-        for path, *_ in overlay["files"]:
-            folder = path[: -len("/METADATA")]
-            if path.endswith(suffix) and "/" not in folder:
-                stem = folder[: -len(".dist-info")]
-                name, _, version = stem.rpartition("-")
-                if (distinfo.normalised(name), version) == (each["name"], each["version"]):
-                    return str(folder)
-        for path, *_ in overlay["files"]:
-            if path.endswith(suffix) and distinfo.normalised(path.split("-")[0]) == each["name"]:
-                return str(path[: -len("/METADATA")])
+        """Return the folder of a distribution's own METADATA, of its version's where it has several."""
+        found = [
+            str(path[: -len("/METADATA")])
+            for path, owner, *_ in overlay["files"]
+            if owner == each["name"] and path.endswith(".dist-info/METADATA") and path.count("/") == 1
+        ]
+        if found:
+            return max(found, key=lambda folder: folder.endswith(f"-{each['version']}.dist-info"))
         message = f"overlay {overlay['name']}: {each['name']} has no .dist-info with METADATA"
         raise AgentError(message, hint="take it again", outcome="input")
 

@@ -15,6 +15,7 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from hostenv.document import Problems, Source, day, did_you_mean, list_of, load_toml, read_text, table_of
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 LONGEST_NAME = 100
 """Characters of an overlay's name."""
 _ROLES = "module|linked|relocatable|loose"
-_METADATA = re.compile(r"([^/]+?)-([^/-]+)\.dist-info/METADATA")
+_METADATA = re.compile(r"([^/]+)\.dist-info/METADATA")
 _IMAGE = r"[a-z]+[0-9_]*[0-9]+[af]?(?::[0-9]+\.[0-9]+)?"
 
 
@@ -232,12 +233,18 @@ def _from_table(table: Table, name: str, files: tuple[OverlayFile, ...]) -> Over
 
 def _check_version(table: Table, each: OverlaidDistribution, files: tuple[OverlayFile, ...]) -> None:
     """Note where the distribution's ``.dist-info`` in the list is of another version, or there is none."""
-    found = [match for file in files if file.dist == each.name and (match := _METADATA.fullmatch(file.path))]
+    found = [
+        (match[0], stem[end + 1 :])
+        for file in files
+        if file.dist == each.name and (match := _METADATA.fullmatch(file.path))
+        for stem in (match[1],)
+        for end, character in enumerate(stem)
+        if character == "-" and canonicalize_name(stem[:end]) == each.name
+    ]
     if not found:
         table.problem("distributions", f"{each.name} has no NAME-VERSION.dist-info/METADATA in the list")
-    for match in found:
-        if _comparable(match[2]) != _comparable(each.version):
-            table.problem("distributions", f"{each.name} is {each.version} here, {match[0]} in the list")
+    elif _comparable(each.version) not in {_comparable(version) for _, version in found}:
+        table.problem("distributions", f"{each.name} is {each.version} here, {found[0][0]} in the list")
 
 
 def _comparable(version: str) -> str:
