@@ -46,6 +46,9 @@ def test_an_error_without_a_path_is_told_of_where_it_happened() -> None:
         (errno.EACCES, "lacks the right"),
         (errno.EROFS, "read-only"),
         (errno.EIO, "the disk fails"),
+        (errno.EMFILE, "ulimit -n"),
+        (errno.EAGAIN, "ulimit -u"),
+        (errno.ENOMEM, "ulimit -v"),
         (errno.ELOOP, "None"),
     ],
 )

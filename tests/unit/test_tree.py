@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import py_compile
@@ -326,6 +327,23 @@ def test_two_processes_say_what_one_says(tmp_path: pathlib.Path) -> None:
         hashing.Job(str(root / os.fsdecode(path)), file.size, file.key) for path, file in seen.files.items()
     ]
     assert hashing.examine(jobs, workers=3) == hashing.examine(jobs, workers=1)
+
+
+def test_without_memory_to_share_one_process_does_all(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_environment(tmp_path / "env", {f"pkg/{number}.py": f"{number}\n" for number in range(150)})
+    seen = walk.walk(os.fsencode(root))
+    jobs = [
+        hashing.Job(str(root / os.fsdecode(path)), file.size, file.key) for path, file in seen.files.items()
+    ]
+    shared = hashing.examine(jobs, workers=3)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr("hostenv.agent.hashing.mmap.mmap", refuse)
+    assert hashing.examine(jobs, workers=3) == shared
 
 
 def many_folders(folder: pathlib.Path) -> pathlib.Path:

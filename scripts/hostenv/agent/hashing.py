@@ -11,7 +11,7 @@ import mmap
 import os
 import struct
 from dataclasses import dataclass
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence, Union
 
 from hostenv.agent import bytecode, statcache
 from hostenv.agent.child import fork, orphaned
@@ -69,7 +69,11 @@ def examine(
     if not jobs:
         return []
     shares = share_out([job.size for job in jobs], workers if len(jobs) >= _WORTH_A_FORK else 1)
-    board = _Board(len(jobs), len(shares))
+    try:
+        board = _Board(len(jobs), len(shares))
+    except OSError:  # no memory to share: all is done here
+        shares = share_out([job.size for job in jobs], 1)
+        board = _Board(len(jobs), 1)
     children, left = [], [0]
     for number in range(1, len(shares)):
         try:
@@ -116,7 +120,8 @@ class _Board:
     def __init__(self, jobs: int, workers: int) -> None:
         self._slots = workers * _COUNTER.size
         self._workers = workers
-        self._memory = mmap.mmap(-1, self._slots + max(1, jobs) * _SLOT.size)
+        size = self._slots + max(1, jobs) * _SLOT.size
+        self._memory: Union[bytearray, mmap.mmap] = bytearray(size) if workers == 1 else mmap.mmap(-1, size)
 
     def write(self, number: int, state: int, payload: bytes = b"") -> None:
         _SLOT.pack_into(self._memory, self._slots + number * _SLOT.size, state, payload)

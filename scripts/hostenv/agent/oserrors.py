@@ -15,6 +15,10 @@ _HINTS = {
     errno.EACCES: _RIGHTS,
     errno.EPERM: _RIGHTS,
     errno.EROFS: "the file system is mounted read-only, or was remounted so after an error: see dmesg",
+    errno.EMFILE: "raise the limit of open files (ulimit -n) for this user on the host",
+    errno.ENFILE: "raise the kernel's limit of open files (sysctl fs.file-max) on the host",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u, or the cgroup's pids.max) for this user",
+    errno.ENOMEM: "free memory there, or raise the limit (ulimit -v, or the cgroup's memory.max)",
     errno.EIO: "the disk fails: see dmesg there",
 }
 
