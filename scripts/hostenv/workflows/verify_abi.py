@@ -198,6 +198,9 @@ def _place(reach: Reach, spec: Spec, request: Request) -> tuple[str, str | None,
     """
     if request.venv is None:
         state = read_state(reach.agent, spec)
+        if state.astray:
+            hint = f"nox -s build_env -- {spec.name} mends it"
+            raise RefusedError(f"{spec.name}: {state.astray}", hint=hint)
         if state.current_build is None:
             raise RefusedError(
                 f"{spec.name}: nothing is current under {state.root}",
