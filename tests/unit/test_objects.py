@@ -83,6 +83,24 @@ def test_a_sound_environment_has_no_errors(site: pathlib.Path) -> None:
     assert [each for each in _findings(site) if each.severity is not Severity.NOTE] == []
 
 
+def test_parts_of_a_gpu_host_that_nobody_there_uses_are_no_fault(site: pathlib.Path) -> None:
+    """Seen on a host with an H200 (torch 2.11.0+cu130), on which torch worked."""
+    names = {
+        "cupy_backends/cuda/libs/cutensor.abi3.so": "libcutensor.so.2",
+        "mpi4py/MPI.mpich.abi3.so": "libmpi.so.12",
+        "somebody/else.abi3.so": "libelse.so.1",
+    }
+    for path, name in names.items():
+        gone = shared(site / "gone", name, "", f"-Wl,-soname,{name}")
+        extension(site, path, "", f"gone/{name}")
+        gone.unlink()
+    (site / "gone").rmdir()
+    extension(site, "mpi4py/MPI.openmpi.abi3.so", "")
+    missing = "int pmix_value_load(void); int f(void){return pmix_value_load();}"
+    extension(site, "nvidia/nvshmem/lib/nvshmem_bootstrap_pmix.so.3", missing)
+    assert _only(_findings(site), "system-library-missing").object == "somebody/else.abi3.so"
+
+
 def test_a_kernel_for_another_torch(site: pathlib.Path) -> None:
     for folder in ("sm90", "sm100"):
         extension(site, f"sgl_kernel/{folder}/common_ops.abi3.so", OLD, C10)
