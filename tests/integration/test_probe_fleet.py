@@ -140,7 +140,7 @@ def test_a_mount_that_does_not_answer_is_told_and_the_rest_is_read(tmp_path: pat
     reasons += [each.unknown for each in facts.venvs.found if each.how == "named in the spec"]
     for reason in reasons:
         assert reason
-        assert f"{DEAD} (fuse.silent, silent) does not answer" in reason
+        assert f"{DEAD} (fuse.silent, silent) does not tell its size: no answer in 4 s" in reason
     assert disks["/"].is_known
     assert facts.identity.machine_id.value == host.machine_id
     assert facts.models[1].value.exists

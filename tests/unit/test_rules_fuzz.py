@@ -60,7 +60,7 @@ def typed(found: dict[str, Any]) -> tuple[object, ...]:
 
 
 DAMAGES: dict[tuple[str, str], tuple[str, str]] = {
-    ("RECORD", 'not,csv,at,all\n"\n'): ("record-unverified", "RECORD is not CSV"),
+    ("RECORD", 'not,csv,at,all\n"\n'): ("record-unverified", "RECORD line 2 is not CSV"),
     ("RECORD", "a,sha256=short,1\n../../../../../etc/passwd,,\n"): ("record-unverified", "RECORD line 2"),
     ("RECORD", "a,,\nb,,,,\n"): ("record-unverified", "RECORD line 2: 5 fields"),
     ("RECORD", "\0\n"): ("record-unverified", "RECORD line 1"),
