@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostenv.errors import InputError
-from hostenv.facts.interpreter import Interpreter
 from hostenv.facts.manifest import Entry, Manifest, TreeFacts
 from hostenv.facts.manifest_saved import SavedManifest
 from hostenv.steps.capturedspec import Left, NewHost, completed
+from kit.facts import INTERPRETER
 
 if TYPE_CHECKING:
     import pathlib
@@ -108,19 +108,6 @@ CANONICAL = b"hostenv manifest 1\0" + b"".join(
 
 
 def saved(fingerprint: str | None) -> SavedManifest:
-    interpreter = Interpreter(
-        implementation="cpython",
-        version="3.12.1",
-        python="3.12",
-        abi="cp312",
-        present=True,
-        system_site=False,
-        machine="x86_64",
-        system="Linux",
-        system_release="6",
-        system_version="1",
-        libc="glibc 2.36",
-    )
     return SavedManifest(
         host="ref",
         venv="/opt/venv",
@@ -128,7 +115,7 @@ def saved(fingerprint: str | None) -> SavedManifest:
         taken=dt.date(2026, 12, 1),
         tree=TreeFacts(
             fingerprint=fingerprint,
-            interpreter=interpreter,
+            interpreter=INTERPRETER,
             files=2,
             links=1,
             bytes=1,

@@ -10,34 +10,21 @@ from rich.console import Console
 from hostenv import commands
 from hostenv.checks.cause import Cause
 from hostenv.checks.comparison import Comparison, Differing, Group
-from hostenv.facts.interpreter import Interpreter
 from hostenv.facts.manifest import Entry
 from hostenv.report import match
 from hostenv.workflows.match import Matched, MatchReport, TargetResult
+from kit.facts import INTERPRETER
 
 ESCAPE = "x\x1b[31m"
 
 
 def report(groups: int) -> MatchReport:
-    interpreter = Interpreter(
-        implementation="cpython",
-        version="3.12.1",
-        python="3.12",
-        abi="cp312",
-        present=True,
-        system_site=False,
-        machine="x86_64",
-        system="Linux",
-        system_release="6",
-        system_version="1",
-        libc="glibc 2.36",
-    )
     reference = Matched(
         label=ESCAPE,
         path=ESCAPE,
         build=None,
         fingerprint=None,
-        interpreter=interpreter,
+        interpreter=INTERPRETER,
         files=1,
         bytes=1,
         read=0,

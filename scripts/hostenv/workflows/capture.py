@@ -221,7 +221,7 @@ class _Capture:
         beside = {
             overlay_path(path, self._site): owner
             for path, owner in self._reading.agent.call(
-                "environment.claims", path=self._tree_path(), paths=list(self._installed.unowned)
+                "environment.claims", path=self._reading.venv, paths=list(self._installed.unowned)
             )["beside"].items()
         }
         for entry in pinned.lock.entries:
@@ -238,9 +238,6 @@ class _Capture:
             changes = changes_of(pristine, there, added)
             if changes:
                 self._decide(entry.name, entry.version, self._wheel(pinned, entry.name), changes)
-
-    def _tree_path(self) -> str:
-        return self._reading.venv
 
     def _decide(self, name: str, version: str, wheel: pathlib.Path, changes: tuple[Change, ...]) -> None:
         """Make a series of text changes; anything else makes an overlay of the whole distribution."""
